@@ -1,0 +1,72 @@
+-- One rule that puts allocations in a bucket. Every condition that is not null must hold; of the rules that hold,
+-- the one with the lowest priority number wins. Text conditions are regular expressions for the whole value; role and
+-- free_role hold where any of the names separated by | is among the allocation's.
+-- layer: label
+-- grain: rule_id
+-- reads: -
+--   rule_id: the rule's name
+--   priority: the lowest number wins
+--   bucket: the bucket it puts allocations in
+--   evidence: what it rests on: stack, annotation (of a phase), lifetime or size
+--   role: condition on allocation_trait.roles
+--   free_role: condition on allocation_trait.free_roles
+--   library: condition on allocation_trait.library
+--   phase: condition on allocation_trait.phase
+--   free_phase: condition on allocation_trait.free_phase
+--   lifetime: condition on allocation_trait.lifetime
+--   operator: condition on allocation_trait.operator
+--   module_line: condition on allocation_trait.module_line
+--   size_like: condition on allocation_trait.size_like
+--   origin: condition on allocation_trait.origin
+--   why: a sentence for the person
+select
+    rule_id, priority::bigint as priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime,
+    operator, module_line, size_like, origin, why
+from (
+    values
+    -- what a library or a tool asked for, whenever it was
+    ('library_workspace', 100, 'library_workspace', 'stack', null, null, '.+', null, null, null, null, null, null, null, 'allocated by cuBLAS, cublasLt or cuDNN for itself: one a handle and a stream, so the backward thread has its own'),
+    ('workspace_size', 110, 'library_workspace', 'size', null, null, null, 'forward|backward|data|load', null, 'kept', null, null, 'workspace', null, 'has the size of a cuBLAS workspace, and is kept'),
+    ('autotune', 120, 'autotune', 'stack', 'autotune', null, null, null, null, null, null, null, null, null, 'allocated by a trial run that chooses a kernel'),
+    ('communication', 130, 'communication', 'stack', 'communication', null, null, null, null, null, null, null, null, null, 'allocated by DDP, FSDP or a collective'),
+    ('autocast_cast', 140, 'autocast_cast', 'stack', 'autocast', null, null, null, null, null, null, null, null, null, 'a copy of a weight in the lower precision, made and kept by autocast'),
+    ('kv_cache', 150, 'kv_cache', 'stack', 'kv_cache', null, null, null, null, 'kept|later_phase|later_step', null, null, null, null, 'kept by a key-value cache'),
+
+    -- the model
+    ('module_buffer', 200, 'buffer', 'stack', 'module_convert', null, null, null, null, 'kept|later_phase|later_step|unknown', null, 'buffer', null, null, 'moved to the device with its module, as a buffer'),
+    ('module_parameter', 210, 'parameter', 'stack', 'module_convert', null, null, null, null, 'kept|later_phase|later_step|unknown', null, 'parameter', null, null, 'moved to the device with its module, as a parameter'),
+    ('module_filled', 220, 'buffer', 'stack', 'module_init', null, null, null, null, 'kept|later_phase|later_step', '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*', null, null, null, 'built with its module, filled with a constant as buffers are'),
+    ('module_built', 230, 'parameter', 'stack', 'module_init', null, null, null, null, 'kept|later_phase|later_step', null, null, null, null, 'built on the device with its module'),
+
+    -- the optimizer
+    ('optimizer_init', 300, 'optimizer_state', 'stack', 'optimizer_init', null, null, null, null, 'kept|later_phase|later_step|unknown', null, null, null, null, 'made where an optimizer makes its state, and kept'),
+    ('optimizer_kept', 310, 'optimizer_state', 'lifetime', null, null, null, 'optimizer', null, 'kept|later_step', null, null, null, null, 'born in an optimizer step and kept beyond it'),
+    ('optimizer_rest', 320, 'optimizer_temporary', 'lifetime', null, null, null, 'optimizer', null, null, null, null, null, null, 'born in an optimizer step and freed with it'),
+
+    -- the loss
+    ('loss', 400, 'logits_and_loss', 'stack', 'loss', null, null, 'forward|backward|data|other', null, null, null, null, null, null, 'made by a cross-entropy loss or its backward'),
+    ('logits', 410, 'logits_and_loss', 'size', null, null, null, 'forward|data|other', null, null, null, null, 'loss', null, 'has the bytes of the loss''s own tensors: the logits it was given'),
+    ('logits_gradient', 420, 'logits_and_loss', 'size', null, null, null, 'backward', null, 'momentary', null, null, 'loss', null, 'has the bytes of the loss''s own tensors: the gradient of the logits'),
+
+    -- the backward
+    ('recomputed', 500, 'activation', 'stack', 'recompute', 'release_saved', null, 'backward', null, null, null, null, null, null, 'made again by a checkpointed forward, and let go by the node that had saved it'),
+    ('gradient', 510, 'gradient', 'lifetime', null, null, null, 'backward', null, 'later_phase|later_step|kept', null, null, null, null, 'born in backward and alive after it'),
+    ('accumulated', 520, 'gradient_in_flight', 'stack', null, 'accumulate_grad|input_buffer', null, 'backward', null, 'momentary', null, null, null, null, 'added to a gradient that was there, and let go by the engine'),
+    ('summed_up', 530, 'gradient_in_flight', 'stack', 'input_buffer', null, null, 'backward', null, 'momentary', null, null, null, null, 'the sum of two gradients of one tensor, held by the engine'),
+    ('backward_rest', 540, 'backward_temporary', 'lifetime', null, null, null, 'backward', null, null, null, null, null, null, 'born and freed in the backward'),
+
+    -- the forward
+    ('saved', 600, 'activation', 'stack', null, 'release_saved', null, null, null, null, null, null, null, null, 'let go by the node that had saved it for backward'),
+    ('held_until_backward', 610, 'activation', 'lifetime', null, null, null, 'forward|data|other', 'backward', 'later_phase|later_step', null, null, null, null, 'born in forward and freed in backward'),
+    ('input', 620, 'input', 'lifetime', null, null, null, 'data', null, null, null, null, null, null, 'born between two steps, before the forward'),
+    ('held_output', 630, 'forward_temporary', 'lifetime', null, null, null, 'forward', null, null, null, null, null, null, 'born in forward, and not saved for backward'),
+
+    -- the rest
+    ('loaded', 700, 'parameter', 'lifetime', null, null, null, 'load', null, 'kept|later_phase|later_step', null, null, null, null, 'born while the model is loaded, and kept'),
+    ('between', 710, 'forward_temporary', 'lifetime', null, null, null, 'load|other|zero_grad', null, null, null, null, null, null, 'born and freed between two phases'),
+    ('before_recording', 900, 'before_recording', 'lifetime', null, null, null, null, null, null, null, null, null, 'opening', 'older than the recording, which does not say who asked'),
+    ('unattributed', 999, 'unattributed', 'none', null, null, null, null, null, null, null, null, null, null, 'no rule explains it')
+) as listed (
+    rule_id, priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime, operator, module_line,
+    size_like, origin, why
+)

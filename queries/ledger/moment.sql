@@ -1,0 +1,120 @@
+-- One moment at which the account is drawn up: the state after an event.
+-- layer: ledger
+-- grain: device, moment
+-- reads: device, live_bytes, opening, span, trace_event
+-- stored: yes
+--   device: the device
+--   moment: start, peak, end, oom (oom:2 and so on for later ones), or step:N, the peak of a step
+--   event_ix: the event it comes after; null before the first event
+--   requested_bytes: bytes asked for, until their block is back in the pool
+--   allocated_bytes: bytes in blocks held by the program
+--   active_bytes: bytes in blocks held by the program or waiting for another stream
+--   reserved_bytes: bytes in segments
+with state as (
+    select
+        device,
+        -1 as event_ix,
+        requested_bytes,
+        allocated_bytes,
+        active_bytes,
+        reserved_bytes
+    from opening
+    union all
+    select
+        device,
+        event_ix,
+        requested_bytes,
+        allocated_bytes,
+        active_bytes,
+        reserved_bytes
+    from live_bytes
+),
+
+stepped as (
+    select
+        state.device,
+        state.event_ix,
+        state.allocated_bytes,
+        span.step
+    from state
+    asof left join span on state.device = span.device and state.event_ix >= span.begin_event_ix
+),
+
+-- the first event of the largest value: the same step repeats, so peaks tie
+peak as (
+    select
+        device,
+        -min(-allocated_bytes) as allocated_bytes,
+        arg_min(event_ix, (-allocated_bytes, event_ix)) as event_ix
+    from state
+    group by device
+),
+
+step_peak as (
+    select
+        device,
+        step,
+        arg_min(event_ix, (-allocated_bytes, event_ix)) as event_ix
+    from stepped
+    where step is not null
+    group by device, step
+),
+
+oom as (
+    select
+        device,
+        event_ix,
+        row_number() over (partition by device order by event_ix) as oom_number
+    from trace_event
+    where action = 'oom'
+),
+
+named as (
+    select
+        device,
+        'start' as moment,
+        -1 as event_ix,
+        0 as moment_order
+    from device
+    union all
+    select
+        device,
+        'peak' as moment,
+        event_ix,
+        1 as moment_order
+    from peak
+    union all
+    select
+        device,
+        case when oom_number = 1 then 'oom' else 'oom:' || oom_number end as moment,
+        event_ix,
+        2 as moment_order
+    from oom
+    union all
+    select
+        device,
+        'step:' || step as moment,
+        event_ix,
+        3 as moment_order
+    from step_peak
+    union all
+    select
+        device,
+        'end' as moment,
+        max(event_ix) as event_ix,
+        4 as moment_order
+    from state
+    group by device
+)
+
+select
+    named.device,
+    named.moment,
+    nullif(named.event_ix, -1)::bigint as event_ix,
+    state.requested_bytes,
+    state.allocated_bytes,
+    state.active_bytes,
+    state.reserved_bytes
+from named
+inner join state on named.device = state.device and named.event_ix = state.event_ix
+order by named.device, named.moment_order, named.event_ix

@@ -1,0 +1,213 @@
+"""Raw tables in, placements out: the door between Arrow and the allocator's room.
+
+Rows become the plain sequences that `tracekit.allocator` takes, and its answers become tables again. No rule of the
+allocator is known here, and no file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracekit.allocator.recording import Events, FinalBlock, FinalSegment
+from tracekit.allocator.replay import Replay, replay_recording
+from tracekit.allocator.settings import Settings
+from tracekit.schema import PLACED_TABLES, TABLES
+
+Row = dict[str, Any]
+
+
+def place(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Replay each device's trace and say which block every allocation got.
+
+    Args:
+        tables: the raw tables of `tracekit.flatten.flatten`.
+
+    Returns:
+        A table for each name in `tracekit.schema.PLACED_TABLES`.
+    """
+    settings = Settings.from_snapshot(recorded_settings(tables))
+    segments = final_segments(tables)
+    blocks = {
+        (row["device"], row["address"]): (row["block_id"], row["stack_id"])
+        for row in tables["block"].filter(pc.not_equal(tables["block"]["state"], "inactive")).to_pylist()
+    }
+    replays: list[Row] = []
+    mismatches: list[Row] = []
+    placements: list[pa.Table] = []
+    for device in tables["device"]["device"].to_pylist():
+        trace = device_trace(tables["trace_event"], device)
+        replay = replay_recording(device_events(trace), segments[device], settings)
+        replays.append(_replay_row(device, replay, has_trace=len(trace) > 0))
+        mismatches += _mismatch_rows(device, replay)
+        begin = sum(map(len, placements))
+        placements.append(_placement_table(device, begin, replay, trace, blocks))
+    placed = {
+        "replay": pa.Table.from_pylist(replays, schema=TABLES["replay"].schema),
+        "mismatch": pa.Table.from_pylist(mismatches, schema=TABLES["mismatch"].schema),
+        "placement": pa.concat_tables([TABLES["placement"].schema.empty_table(), *placements]),
+    }
+    return {name: placed[name] for name in PLACED_TABLES}
+
+
+def recorded_settings(tables: Mapping[str, pa.Table]) -> dict[str, object] | None:
+    """The allocator settings as torch recorded them; None where the snapshot holds none."""
+    rows = tables["allocator_setting"].to_pylist()
+    return {row["key"]: json.loads(row["value"]) for row in rows} or None
+
+
+def final_segments(tables: Mapping[str, pa.Table]) -> defaultdict[int, list[FinalSegment]]:
+    """The segments of each device at the end of the recording, with their blocks."""
+    blocks: defaultdict[int, list[FinalBlock]] = defaultdict(list)
+    for row in tables["block"].to_pylist():
+        if row["address"] is not None and row["size_bytes"] is not None:
+            block = FinalBlock(row["address"], row["size_bytes"], row["requested_size_bytes"], row["state"] or "inactive")
+            blocks[row["segment_id"]].append(block)
+    segments: defaultdict[int, list[FinalSegment]] = defaultdict(list)
+    for row in tables["segment"].to_pylist():
+        segments[row["device"]].append(
+            FinalSegment(
+                address=row["address"],
+                total_size=row["total_size_bytes"],
+                stream=row["stream"] or 0,
+                pool=parse_pool(row["pool"]),
+                is_small=row["segment_type"] == "small",
+                is_expandable=bool(row["is_expandable"]),
+                blocks=blocks[row["segment_id"]],
+            )
+        )
+    return segments
+
+
+def device_trace(events: pa.Table, device: int) -> pa.Table:
+    """The rows of one device; the whole table, untouched, where there is no other."""
+    if pc.all(pc.equal(events["device"], device)).as_py():
+        return events
+    return events.filter(pc.equal(events["device"], device))
+
+
+def device_events(trace: pa.Table) -> Events:
+    """One device's trace as the sequences that a replay takes."""
+    pools = None
+    if trace["pool"].null_count < len(trace):
+        by_text: dict[str | None, tuple[int, int] | None] = {
+            text: parse_pool(text) for text in pc.unique(trace["pool"]).to_pylist()
+        }
+        pools = [by_text[text] for text in _shared_texts(trace["pool"])]
+    return Events(
+        action=_shared_texts(trace["action"]),
+        address=trace["address"].to_pylist(),
+        size=trace["size_bytes"].to_pylist(),
+        stream=trace["stream"].to_pylist(),
+        pool=pools,
+        stack=trace["stack_id"].to_pylist(),
+    )
+
+
+def parse_pool(text: str | None) -> tuple[int, int] | None:
+    """A pool's id from its text, `(0,0)`."""
+    if text is None:
+        return None
+    first, second = text.strip("()").split(",")
+    return int(first), int(second)
+
+
+def _shared_texts(column: pa.ChunkedArray) -> list[str | None]:
+    """A column of few distinct texts as a list that holds each text once."""
+    encoded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0) if encoded.num_chunks else pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([], pa.string()))
+    words = encoded.dictionary.to_pylist()
+    return list(map(words.__getitem__, encoded.indices.to_pylist()))
+
+
+def _placement_table(
+    device: int,
+    begin: int,
+    replay: Replay,
+    trace: pa.Table,
+    blocks: Mapping[tuple[int, int], tuple[int, int | None]],
+) -> pa.Table:
+    """One device's placements; what the events say of an allocation is taken over by position."""
+    rows = replay.placements
+    count = len(rows)
+    birth = pa.array(rows.birth_ix, pa.int64())
+    free_requested = pa.array(rows.free_requested_ix, pa.int64())
+    death = pa.array(rows.death_ix, pa.int64())
+    pools = {pool: None if pool is None else f"({pool[0]},{pool[1]})" for pool in set(rows.pool)}
+    final: list[tuple[int, int | None]] = [(-1, None)] * count
+    for index, dead in enumerate(rows.death_ix):
+        if dead is None:
+            final[index] = blocks.get((device, rows.address[index]), (-1, None))
+    block_id = pa.array([None if item[0] < 0 else item[0] for item in final], pa.int64())
+    block_stack = pa.array([item[1] for item in final], pa.int64())
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        "placement_id": pa.array(range(begin, begin + count), pa.int64()),
+        "device": pa.array([device] * count, pa.int64()),
+        "address": pa.array(rows.address, pa.int64()),
+        "requested_bytes": pa.array(rows.requested, pa.int64()),
+        "held_bytes": pa.array(rows.held, pa.int64()),
+        "stream": pa.array(rows.stream, pa.int64()),
+        "pool": pa.array(list(map(pools.__getitem__, rows.pool)), pa.string()),
+        "segment_address": pa.array(rows.segment_address, pa.int64()),
+        "birth_event_ix": birth,
+        "free_requested_event_ix": free_requested,
+        "death_event_ix": death,
+        "birth_us": trace["time_us"].take(birth),
+        "free_requested_us": trace["time_us"].take(free_requested),
+        "death_us": trace["time_us"].take(death),
+        "stack_id": pc.coalesce(trace["stack_id"].take(birth), block_stack),
+        "free_stack_id": trace["stack_id"].take(free_requested),
+        "is_pending_at_start": pa.array(
+            [index in replay.pending_at_opening for index in range(replay.opening_count)]
+            + [False] * (count - replay.opening_count),
+            pa.bool_(),
+        ),
+        "is_exact": pa.array(rows.is_exact, pa.bool_()),
+        "block_id": block_id,
+    }
+    schema = TABLES["placement"].schema
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _replay_row(device: int, replay: Replay, *, has_trace: bool) -> Row:
+    first = replay.first_mismatch
+    return {
+        "device": device,
+        "is_exact": replay.is_exact if has_trace else None,
+        "mismatch_count": replay.mismatch_count,
+        "first_mismatch_event_ix": None if first is None else first.event_ix,
+        "verdict": replay.verdict if has_trace else "no events were recorded: only the final state is known",
+        "opening_allocation_count": replay.opening_count,
+        "opening_reserved_bytes": replay.opening_reserved,
+        "unknown_held_count": replay.unknown_held_count,
+        "final_block_difference_count": replay.final_difference_count,
+        "peak_allocated_bytes": replay.peak_allocated.value,
+        "peak_allocated_event_ix": replay.peak_allocated.event_ix,
+        "peak_active_bytes": replay.peak_active.value,
+        "peak_active_event_ix": replay.peak_active.event_ix,
+        "peak_requested_bytes": replay.peak_requested.value,
+        "peak_requested_event_ix": replay.peak_requested.event_ix,
+        "peak_reserved_bytes": replay.peak_reserved.value,
+        "peak_reserved_event_ix": replay.peak_reserved.event_ix,
+    }
+
+
+def _mismatch_rows(device: int, replay: Replay) -> Sequence[Row]:
+    return [
+        {
+            "device": device,
+            "mismatch_ix": index,
+            "event_ix": mismatch.event_ix,
+            "kind": mismatch.kind,
+            "expected_address": mismatch.expected,
+            "found_address": mismatch.found,
+            "reason": mismatch.reason,
+        }
+        for index, mismatch in enumerate(replay.mismatches)
+    ]

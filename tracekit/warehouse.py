@@ -1,0 +1,139 @@
+"""The DuckDB door: a dataset and the SQL of queries/ become a database that answers with Arrow tables.
+
+No other module imports duckdb. What the views mean is said in queries/, and nothing is drawn or printed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as pad
+
+from tracekit import dataset, shipped, sqlfile
+from tracekit.errors import QueryError
+from tracekit.schema import TABLES
+
+Source = pa.Table | pad.Dataset
+
+
+class Warehouse:
+    """The views over one set of tables, read-only: no SQL run here can reach another file or the network.
+
+    Attributes:
+        views: every view by name, with its documentation.
+    """
+
+    def __init__(self, sources: Mapping[str, Source], stored: Mapping[str, Source] | None = None) -> None:
+        """Create every view over `sources`, which hold each table of `tracekit.schema`.
+
+        Args:
+            sources: a table or dataset by table name.
+            stored: rows of stored views by view name; a stored view without them is computed now.
+        """
+        self.views = sqlfile.load(shipped.folder("queries"))
+        self._connection = duckdb.connect(":memory:")
+        run = self._connection.execute
+        run("set enable_progress_bar = false")
+        run("set python_enable_replacements = false")  # a query may not name a variable of the program
+        run("set enable_external_access = false")
+        for name in TABLES:
+            self._connection.register(name, sources[name])
+        for view in self.views.values():
+            if not view.is_stored:
+                run(f"create view {view.name} as {view.text}")
+            elif stored is not None:
+                self._connection.register(view.name, stored[view.name])
+            else:
+                run(f"create table {view.name} as {view.text}")
+        run("set lock_configuration = true")
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Open a dataset's folder.
+
+        Raises:
+            DatasetError: where the folder is no dataset of this version.
+        """
+        manifest = dataset.read_manifest(folder)
+        sources = {name: pad.dataset(folder / f"{name}.parquet", format="parquet") for name in TABLES}
+        stored = None
+        if manifest.get("stored_views") == fingerprint():
+            names = [view.name for view in sqlfile.load(shipped.folder("queries")).values() if view.is_stored]
+            paths = {name: folder / dataset.STORED / f"{name}.parquet" for name in names}
+            if all(path.is_file() for path in paths.values()):
+                stored = {name: pad.dataset(path, format="parquet") for name, path in paths.items()}
+        return cls(sources, stored)
+
+    def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> pa.Table:
+        """The rows of one query, all of them.
+
+        Raises:
+            QueryError: with DuckDB's own words and the line of the query, where it fails or asks for what it may not have.
+        """
+        try:
+            relation = self._connection.sql(query, params=parameters)
+            return pa.table({}) if relation is None else relation.to_arrow_table()
+        except duckdb.Error as error:
+            raise _query_error(error) from error
+        except RecursionError as error:
+            raise QueryError("the query is nested too deeply", "write it with fewer parentheses") from error
+
+    def rows(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        """The rows of a small query as dicts.
+
+        Raises:
+            QueryError: as `sql`.
+        """
+        return self.sql(query, parameters).to_pylist()
+
+    def table(self, name: str) -> pa.Table:
+        """One table or view, whole.
+
+        Raises:
+            QueryError: where there is none of that name.
+        """
+        if name not in TABLES and name not in self.views:
+            raise QueryError(f"there is no table or view called {name!r}", "see their names with: tracekit schema")
+        return self.sql(f'select * from "{name}"')  # noqa: S608 - a name from the two lists just checked
+
+    def close(self) -> None:
+        """Let go of the database; the dataset on disk stays as it is."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def stored_tables(sources: Mapping[str, Source]) -> dict[str, pa.Table]:
+    """The rows of every stored view over these tables, to be written beside them."""
+    with Warehouse(sources) as warehouse:
+        return {view.name: warehouse.table(view.name) for view in warehouse.views.values() if view.is_stored}
+
+
+def fingerprint() -> str:
+    """Which SQL the stored views come from: another one, and their rows are computed anew."""
+    digest = hashlib.sha256()
+    for view in sqlfile.load(shipped.folder("queries")).values():
+        digest.update(f"{view.name}\0{view.text}\0".encode())
+    return digest.hexdigest()
+
+
+def _query_error(error: duckdb.Error) -> QueryError:
+    """DuckDB's message in two parts: what was wrong, and where in the query."""
+    problem, _, where = str(error).partition("\n\n")
+    if isinstance(error, duckdb.PermissionException):
+        return QueryError(problem, "a query sees the tables and views of its dataset, no other file and no network")
+    if isinstance(error, duckdb.CatalogException) and "does not exist" in problem:
+        return QueryError(problem.replace("\n", " "), where or "see the tables and views with: tracekit schema")
+    return QueryError(problem, where)
