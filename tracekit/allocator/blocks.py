@@ -15,14 +15,16 @@ FREE = 0
 ALLOCATED = 1
 PENDING = 2
 UNMAPPED = 3
-"""A block's state. Pending: freed by the program, still in use on another stream. Unmapped: addresses without
-memory.
+"""A block's state. Pending: freed by the program, still in use on another stream. Unmapped: no memory behind
+it.
 """
 
 STATE_NAMES = {FREE: "inactive", ALLOCATED: "active_allocated", PENDING: "active_pending_free"}
 """The words of a snapshot's blocks."""
 
-ADDRESS_BITS = 64
+SIZE_SHIFT = 96
+AGE_SHIFT = 64
+"""A free block's key is its size, its segment's age and its address in one number."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -56,6 +58,11 @@ class Block:
     def __repr__(self) -> str:
         return f"Block({self.address:#x}, {self.size}, {STATE_NAMES.get(self.state, 'unmapped')})"
 
+    @property
+    def is_whole(self) -> bool:
+        """True where it is the only block of its segment."""
+        return self.prev is None and self.next is None
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Segment:
@@ -65,6 +72,7 @@ class Segment:
         address: where it begins.
         size: its bytes; of an expandable segment, the bytes of address space.
         home: where its free blocks wait.
+        age: how many segments there were before it.
         is_expandable: True where memory is mapped into it page by page.
         first: its lowest block.
     """
@@ -72,6 +80,7 @@ class Segment:
     address: int
     size: int
     home: FreeList
+    age: int = 0
     is_expandable: bool = False
     first: Block = field(init=False)
 
@@ -109,7 +118,7 @@ class Pool:
     lists: dict[int, FreeList] = field(default_factory=dict[int, "FreeList"])
 
     def ordered(self) -> list[Block]:
-        """List every free block as torch's set has them: by stream, size, address."""
+        """List every free block in the order of torch's set: by stream, size and place."""
         return [block for stream in sorted(self.lists) for block in self.lists[stream].blocks]
 
 
@@ -117,8 +126,8 @@ class Pool:
 class FreeList:
     """The free blocks of one pool on one stream, smallest first and lowest first among equals.
 
-    `keys` and `blocks` run in parallel; a key is the size and the address in one number, so that one
-    bisection finds the best fit with its tie-break.
+    `keys` and `blocks` run in parallel, so that one bisection finds the best fit with its tie-break.
+    `unmapped` are the ranges of expandable segments without memory, by address.
     """
 
     pool: Pool
@@ -130,7 +139,7 @@ class FreeList:
     def add(self, block: Block) -> None:
         """Put a free block on the shelf."""
         keys = self.keys
-        key = block.size << ADDRESS_BITS | block.address
+        key = block.size << SIZE_SHIFT | block.address
         position = bisect_left(keys, key)
         keys.insert(position, key)
         self.blocks.insert(position, block)
@@ -139,17 +148,38 @@ class FreeList:
     def remove(self, block: Block) -> None:
         """Take a free block off the shelf."""
         keys = self.keys
-        position = bisect_left(keys, block.size << ADDRESS_BITS | block.address)
+        position = bisect_left(keys, block.size << SIZE_SHIFT | block.address)
         del keys[position]
         del self.blocks[position]
 
     def add_unmapped(self, block: Block) -> None:
-        """Note a range of addresses without memory; the list is ordered by address."""
+        """Note a range of addresses without memory."""
         self.unmapped.insert(bisect_left(self.unmapped, block.address, key=_address), block)
 
     def remove_unmapped(self, block: Block) -> None:
         """Forget a range of addresses without memory."""
         del self.unmapped[bisect_left(self.unmapped, block.address, key=_address)]
+
+
+class AgedFreeList(FreeList):
+    """Free blocks, smallest first, and among equals first those of the oldest segment."""
+
+    __slots__ = ()
+
+    def add(self, block: Block) -> None:
+        """Put a free block on the shelf."""
+        key = block.size << SIZE_SHIFT | block.segment.age << AGE_SHIFT | block.address
+        position = bisect_left(self.keys, key)
+        self.keys.insert(position, key)
+        self.blocks.insert(position, block)
+        block.shelved_at = self.pool.searches
+
+    def remove(self, block: Block) -> None:
+        """Take a free block off the shelf."""
+        key = block.size << SIZE_SHIFT | block.segment.age << AGE_SHIFT | block.address
+        position = bisect_left(self.keys, key)
+        del self.keys[position]
+        del self.blocks[position]
 
 
 def _address(block: Block) -> int:

@@ -1,28 +1,17 @@
-"""The caching allocator: which block each request gets, and what the driver is asked for.
+"""The caching allocator of one device: a program's requests go in, blocks and calls to the driver come out.
 
-One device, one lock, no time. Recordings, files and tables are strangers here. The rules follow
-c10/cuda/CUDACachingAllocator.cpp as it was in torch 2.11 (the version of the recordings they were checked
-against); each says which function it was learned from.
+One lock, no time, no recordings and no files. The rules follow c10/cuda/CUDACachingAllocator.cpp; each says
+which function it was learned from, and where a recording shows it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from tracekit.allocator.blocks import (
-    ADDRESS_BITS,
-    ALLOCATED,
-    FREE,
-    PENDING,
-    UNMAPPED,
-    Block,
-    FreeList,
-    Pool,
-    Segment,
-)
-from tracekit.allocator.settings import DEFAULT_POOL, MIN_BLOCK, SMALL_SIZE, PoolId, Settings
+from tracekit.allocator.blocks import FREE, UNMAPPED, Block, FreeList, Pool, Segment
+from tracekit.allocator.cache import BlockCache
+from tracekit.allocator.settings import DEFAULT_POOL, SMALL_SIZE, PoolId, Settings
 
 
 class Step(NamedTuple):
@@ -35,22 +24,22 @@ class Step(NamedTuple):
 
 
 class Driver(Protocol):
-    """Where segments come from: the device, or whoever stands in for it."""
+    """Where memory comes from: the device, or whoever stands in for it."""
 
     def reserve(self, size: int, home: FreeList) -> int | None:
-        """Give the base address of a new segment, or None where the driver refuses (cudaMalloc)."""
+        """Give the base address of a new segment, or None where there is no memory (cudaMalloc)."""
         ...
 
     def reserve_range(self, home: FreeList) -> tuple[int, int]:
-        """Give base and size of a new range of addresses for an expandable segment (cuMemAddressReserve)."""
+        """Give base and size of a range of addresses for an expandable segment (cuMemAddressReserve)."""
         ...
 
     def map(self, address: int, size: int) -> bool:
-        """Put memory behind whole pages of such a range, or say that there is none left (cuMemMap)."""
+        """Put memory behind pages of such a range, or say that there is none (cuMemCreate, cuMemMap)."""
         ...
 
     def release(self, address: int, size: int) -> None:
-        """Take back a segment (cudaFree) or whole pages of a range (cuMemUnmap)."""
+        """Take back a segment (cudaFree) or pages (cuMemUnmap)."""
         ...
 
 
@@ -64,7 +53,7 @@ class OutOfMemoryError(Exception):
         segment_size: bytes that the driver was asked for.
         allocated: bytes in allocated blocks then.
         active: bytes in allocated and pending blocks then.
-        reserved: bytes in segments then, after the release.
+        reserved: bytes reserved then, after the release.
     """
 
     requested: int
@@ -78,77 +67,38 @@ class OutOfMemoryError(Exception):
         return f"no {self.segment_size} bytes for a request of {self.requested}, {self.reserved} are reserved"
 
 
-class Allocator:
+class Allocator(BlockCache):
     """The allocator of one device.
 
     Attributes:
-        settings: how it is set.
-        driver: where segments come from.
-        live: allocated and pending blocks by address.
-        segments: all segments by address.
-        bases: their addresses, in order.
-        pools: the small and the large pool of each pool id.
-        allocated: bytes in allocated blocks.
-        active: bytes in allocated and pending blocks.
-        requested: bytes the program asked for in allocated and pending blocks.
-        reserved: bytes in segments and mapped pages.
+        driver: where memory comes from.
         retries: how often everything idle was released because the driver refused.
         steps: what was done to make room, oldest first; whoever reads it clears it.
-        is_capturing: True during a CUDA graph capture, when a request never releases the cache.
+        is_capturing: True during a CUDA graph capture, when a request releases nothing.
     """
 
-    __slots__ = (
-        "_counts_searches",
-        "_is_plain",
-        "_split_floor",
-        "active",
-        "allocated",
-        "bases",
-        "driver",
-        "is_capturing",
-        "live",
-        "pools",
-        "requested",
-        "reserved",
-        "retries",
-        "segments",
-        "settings",
-        "steps",
-    )
+    __slots__ = ("driver", "is_capturing", "retries", "steps")
 
     def __init__(self, settings: Settings, driver: Driver) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.driver = driver
-        self.live: dict[int, Block] = {}
-        self.segments: dict[int, Segment] = {}
-        self.bases: list[int] = []
-        self.pools: dict[tuple[PoolId, bool], Pool] = {}
-        self.allocated = 0
-        self.active = 0
-        self.requested = 0
-        self.reserved = 0
         self.retries = 0
         self.steps: list[Step] = []
         self.is_capturing = False
-        self._is_plain = settings.max_split_size is None and not settings.expandable_segments
-        self._split_floor = MIN_BLOCK if settings.expandable_segments else SMALL_SIZE + 1
-        self._counts_searches = settings.garbage_collection_threshold > 0
 
     # What a program does
 
     def malloc(self, requested: int, stream: int = 0, pool: PoolId = DEFAULT_POOL) -> Block:
-        """Give a block to a request.
+        """Give a block to a request: from the cache, or else from the driver.
 
-        Learned from c10/cuda/CUDACachingAllocator.cpp, malloc: first the cache, then the driver.
+        Learned from c10/cuda/CUDACachingAllocator.cpp, malloc.
 
         Raises:
-            OutOfMemoryError: where neither has anything.
+            OutOfMemoryError: where neither has one.
         """
         rounded = self.settings.round_request(requested)
         home = self.home(pool, rounded <= SMALL_SIZE, stream)
-        block = self.best_fit(home, rounded)
-        if block is None:
-            block = self.obtain(home, rounded)
+        block = self.best_fit(home, rounded) or self.obtain(home, rounded)
         if block is None:
             size = self.settings.segment_size(rounded)
             raise OutOfMemoryError(requested, rounded, size, self.allocated, self.active, self.reserved)
@@ -156,112 +106,27 @@ class Allocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Take a block back that only its own stream has used."""
+        """Take back a block that only its own stream has used."""
         self.request_free(block)
         self.complete_free(block)
-
-    def request_free(self, block: Block) -> None:
-        """Note that the program dropped a block; it stays out of the pool until `complete_free`.
-
-        Learned from c10/cuda/CUDACachingAllocator.cpp, free: allocated_bytes falls here, the other two do
-        not.
-        """
-        block.state = PENDING
-        self.allocated -= block.counted
-
-    def complete_free(self, block: Block) -> None:
-        """Put a dropped block back into its pool, merged with the free blocks beside it.
-
-        Learned from c10/cuda/CUDACachingAllocator.cpp, free_block and try_merge_blocks: below first, then
-        above; a pending neighbour does not merge; a run of unmapped addresses merges only with another.
-        """
-        del self.live[block.address]
-        self.active -= block.counted
-        self.requested -= block.requested
-        self.shelve(block)
 
     def empty_cache(self) -> None:
         """Give everything idle back to the driver, as torch.cuda.empty_cache() does."""
         self.release_cached_blocks()
 
-    # Step 1: a block from the cache
-
-    def home(self, pool_id: PoolId, is_small: bool, stream: int) -> FreeList:
-        """Find the free list that serves a request (get_pool, and the stream in the order of free blocks)."""
-        pool = self.pools.get((pool_id, is_small))
-        if pool is None:
-            never_splits = pool_id in self.settings.no_split_pools
-            pool = self.pools[pool_id, is_small] = Pool(
-                pool_id, is_small, pool_id == DEFAULT_POOL, never_splits
-            )
-        home = pool.lists.get(stream)
-        if home is None:
-            home = pool.lists[stream] = FreeList(pool, stream)
-        return home
-
-    def find(self, home: FreeList, rounded: int) -> Block | None:
-        """Tell which block `best_fit` would take, and leave it where it is."""
-        position = bisect_left(home.keys, rounded << ADDRESS_BITS)
-        found = self._pick(home, position, rounded) if position < len(home.keys) else None
-        return None if found is None else home.blocks[found]
-
-    def best_fit(self, home: FreeList, rounded: int) -> Block | None:
-        """Take the smallest free block that holds a request, the lowest among equals, off its list.
-
-        Learned from c10/cuda/CUDACachingAllocator.cpp, get_free_block: one look, no second candidate; blocks
-        of other streams and other pools are not seen.
-        """
-        if self._counts_searches:
-            home.pool.searches += 1
-        keys = home.keys
-        position = bisect_left(keys, rounded << ADDRESS_BITS)
-        if position == len(keys):
-            return None
-        if not self._is_plain:
-            found = self._pick(home, position, rounded)
-            if found is None:
-                return None
-            position = found
-        del keys[position]
-        return home.blocks.pop(position)
-
-    def _pick(self, home: FreeList, position: int, rounded: int) -> int | None:
-        """Apply the rules of expandable segments and of max_split_size to the best fit."""
-        found = self._prefer_full_segments(home, position)
-        if found is None or self._is_wasteful(home.blocks[found].size, rounded):
-            return None
-        return found
-
-    def _prefer_full_segments(self, home: FreeList, position: int) -> int | None:
-        """Move on from a block that could still grow to one that would leave less room behind."""
-        return position if home else None
-
-    def _is_wasteful(self, size: int, rounded: int) -> bool:
-        """Tell whether a cached block is too big for a request.
-
-        Learned from c10/cuda/CUDACachingAllocator.cpp, get_free_block; gpt2_b8_maxsplit shows it. The search
-        ends here: the next larger block would be refused for the same reason.
-        """
-        limit = self.settings.max_split_size
-        if limit is None:
-            return False
-        if rounded < limit:
-            return size >= limit
-        return size >= rounded + self.settings.max_non_split_rounding
-
-    # Step 2 to 7: a block from the driver
+    # A block that no pool has
 
     def obtain(self, home: FreeList, rounded: int) -> Block | None:
-        """Get a block that no pool has: ask the driver, and release what is idle where it refuses.
+        """Ask the driver, and release what is idle where it refuses.
 
         Learned from c10/cuda/CUDACachingAllocator.cpp, malloc. After the last release the pool is not
-        searched again, so a request can fail although that release just put a fitting block there (pytorch
+        searched again, so a request can fail although that very release put a fitting block there (pytorch
         issue 189504).
         """
         size = self.settings.segment_size(rounded)
         self.collect_garbage()
-        block = self.grow(home, rounded, size)
-        if block is None and self.release_available_cached_blocks(home, rounded):
+        block = self.grow(home, rounded, size) or self.borrow(home, rounded)
+        if block is None and not self.is_capturing and self.release_available_cached_blocks(home, rounded):
             block = self.grow(home, rounded, size)
         if block is None and not self.is_capturing:
             self.release_cached_blocks()
@@ -269,73 +134,256 @@ class Allocator:
             block = self.grow(home, rounded, size)
         return block
 
-    def grow(self, home: FreeList, rounded: int, size: int) -> Block | None:  # noqa: ARG002
-        """Ask the driver for a segment, unless it would go beyond the memory limit.
+    def grow(self, home: FreeList, rounded: int, size: int) -> Block | None:
+        """Ask the driver for `size` bytes, unless that would go beyond the memory limit.
 
-        Learned from c10/cuda/CUDACachingAllocator.cpp, alloc_block: the limit is compared with the segment's
-        size, and it counts private pools too.
+        Learned from c10/cuda/CUDACachingAllocator.cpp, alloc_block. The limit is compared with the size of a
+        segment even where an expandable one then maps only what is missing; private pools count too.
         """
         limit = self.settings.memory_limit
         if limit is not None and self.reserved + size > limit:
             return None
+        if self.is_expandable(home.pool):
+            return self.expand(home, rounded)
         address = self.driver.reserve(size, home)
         if address is None:
             return None
         self.steps.append(Step("segment_alloc", address, size, home.stream))
         return self.add_segment(address, size, home).first
 
-    def add_segment(self, address: int, size: int, home: FreeList) -> Segment:
-        """Enter a segment; its one block is free, but not on any list yet."""
-        segment = self.segments[address] = Segment(address, size, home)
-        insort(self.bases, address)
-        self.reserved += size
-        return segment
+    def borrow(self, home: FreeList, rounded: int) -> Block | None:
+        """Take a free block of a private pool that was made with use_on_oom.
 
-    def remove_segment(self, segment: Segment) -> None:
-        """Strike a segment out; its blocks are on no list any more."""
-        del self.segments[segment.address]
-        del self.bases[bisect_left(self.bases, segment.address)]
-        self.reserved -= segment.size
-
-    def segment_at(self, address: int) -> Segment | None:
-        """Find the segment that an address lies in."""
-        position = bisect_right(self.bases, address) - 1
-        if position < 0:
+        Learned from c10/cuda/CUDACachingAllocator.cpp, try_mempool_fallback: before anything is released,
+        only for requests of the default pool, and only what lies there already.
+        """
+        if home.pool.id != DEFAULT_POOL:
             return None
-        segment = self.segments[self.bases[position]]
-        return segment if address < segment.address + segment.size else None
+        for pool_id in self.settings.overflow_pools:
+            block = self.best_fit(self.home(pool_id, home.pool.is_small, home.stream), rounded)
+            if block is not None:
+                return block
+        return None
+
+    # Expandable segments
+
+    def expand(self, home: FreeList, rounded: int) -> Block | None:
+        """Map pages until a free block is large enough.
+
+        Learned from c10/cuda/CUDACachingAllocator.cpp, try_allocate_expandable_block; seen in
+        gpt2_b8_expandable. Where the driver runs out on the way, what was mapped stays.
+        """
+        block = self.find_room(home, rounded)
+        if block.state == UNMAPPED and not self.map_pages(block, min(block.size, rounded)):
+            return None
+        while block.size < rounded:
+            above = block.next
+            if above is None or not self.map_pages(above, min(rounded - block.size, above.size)):
+                return None
+            block = above
+        home.remove(block)
+        return block
+
+    def find_room(self, home: FreeList, rounded: int) -> Block:
+        """Find the lowest place where free and unmapped addresses in a row hold a request.
+
+        Learned from c10/cuda/CUDACachingAllocator.cpp, find_expandable_block: it begins at an unmapped range,
+        or at the free block just below one. Where no range has room, a new one is reserved.
+        """
+        for unmapped in home.unmapped:
+            below = unmapped.prev
+            start = below if below is not None and below.state == FREE else unmapped
+            if _holds(start, rounded):
+                return start
+        address, size = self.driver.reserve_range(home)
+        segment = self.add_segment(address, size, home, is_expandable=True)
+        home.add_unmapped(segment.first)
+        return segment.first
+
+    def map_pages(self, block: Block, size: int) -> bool:
+        """Put memory behind the low end of an unmapped range, in whole pages.
+
+        Learned from c10/cuda/CUDACachingAllocator.cpp, map_block and ExpandableSegment::map.
+        """
+        home = block.segment.home
+        page = self.settings.page_size(home.pool.is_small)
+        size = min((size + page - 1) // page * page, block.size)
+        if not self.driver.map(block.address, size):
+            return False
+        self.steps.append(Step("segment_map", block.address, size, home.stream))
+        self.map_range(block, size)
+        return True
+
+    def map_range(self, block: Block, size: int) -> None:
+        """Give memory to the low end of an unmapped range, and put it among the free blocks."""
+        block.segment.home.remove_unmapped(block)
+        if size < block.size:
+            self.cut_unmapped(block, size)
+        self.reserved += size
+        self.shelve(block)
+
+    def cut_unmapped(self, block: Block, size: int) -> None:
+        """Cut a range that is on no list at `size`; the upper part is an unmapped range of its own."""
+        rest = Block(
+            block.address + size, block.size - size, block.segment, UNMAPPED, prev=block, next=block.next
+        )
+        if rest.next is not None:
+            rest.next.prev = rest
+        block.next = rest
+        block.size = size
+        block.segment.home.add_unmapped(rest)
+
+    def unmap_pages(self, block: Block) -> None:
+        """Give back the whole pages inside a free block; what is left at its ends stays free.
+
+        Learned from c10/cuda/CUDACachingAllocator.cpp, unmap_block; seen in sweep_21_ws8_expandable. This is
+        where two neighbours can both be free: a left-over below a later left-over, until one of them is used.
+        """
+        segment = block.segment
+        home = segment.home
+        page = self.settings.page_size(home.pool.is_small)
+        begin = segment.address + (block.address - segment.address + page - 1) // page * page
+        end = segment.address + (block.address + block.size - segment.address) // page * page
+        if begin >= end:
+            return
+        self.driver.release(begin, end - begin)
+        self.steps.append(Step("segment_unmap", begin, end - begin, home.stream))
+        self.unmap_range(block, begin, end)
+
+    def unmap_range(self, block: Block, begin: int, end: int) -> None:
+        """Take the memory away from a range inside a free block."""
+        segment = block.segment
+        home = segment.home
+        home.remove(block)
+        self._leave(block, block.address, begin - block.address)
+        self._leave(block, end, block.address + block.size - end)
+        block.address, block.size = begin, end - begin
+        self.reserved -= block.size
+        self.shelve_unmapped(block)
+        if block.is_whole:
+            home.remove_unmapped(block)
+            self.remove_segment(segment)
+
+    def _leave(self, block: Block, address: int, size: int) -> None:
+        """Leave a free piece below or above the pages that go."""
+        if size == 0:
+            return
+        piece = Block(address, size, block.segment)
+        if address == block.address:
+            piece.prev, piece.next = block.prev, block
+            if piece.prev is None:
+                block.segment.first = piece
+            else:
+                piece.prev.next = piece
+            block.prev = piece
+        else:
+            piece.prev, piece.next = block, block.next
+            if piece.next is not None:
+                piece.next.prev = piece
+            block.next = piece
+        block.segment.home.add(piece)
+
+    # Giving memory back
 
     def collect_garbage(self) -> None:
-        """Release old cached segments before asking the driver, where that is switched on."""
-
-    def release_available_cached_blocks(self, home: FreeList, rounded: int) -> bool:
-        """Release just enough oversize blocks for a request."""
-        return bool(home) and rounded < 0
-
-    def release_cached_blocks(self) -> None:
-        """Give every idle segment back to the driver.
-
-        Learned from c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks: pending frees are waited for
-        first; then the large pool, then the small one, each by stream, size and address. Private pools follow
-        where nothing uses them any more.
-        """
-        self.synchronize()
-        for block in self.idle_segments():
+        """Release old cached segments before the driver is asked, where that is switched on."""
+        for block in self.old_segments(self.garbage_target()):
             self.release_segment(block)
 
-    def idle_segments(self) -> list[Block]:
-        """List what release_cached_blocks would give back, in its order (release_blocks)."""
-        blocks = [block for pool in self.releasable_pools() for block in pool.ordered()]
-        return [block for block in blocks if block.prev is None and block.next is None]
+    def garbage_target(self) -> int:
+        """Tell how many bytes are reserved beyond garbage_collection_threshold of the memory limit.
+
+        Learned from c10/cuda/CUDACachingAllocator.cpp, garbage_collect_cached_blocks: without a limit below
+        the device's memory nothing is collected.
+        """
+        limit = self.settings.memory_limit
+        threshold = self.settings.garbage_collection_threshold
+        return 0 if limit is None or threshold <= 0 else self.reserved - int(threshold * limit)
+
+    def old_segments(self, target: int) -> list[Block]:
+        """Choose the idle segments of the large pool that were unused for longest, until `target` is reached.
+
+        Learned from c10/cuda/CUDACachingAllocator.cpp, garbage_collect_cached_blocks; seen in gc_threshold. A
+        block's age is the number of searches in its pool since it was freed, this one among them. Each round
+        takes all that are at least as old as the mean, not just enough; private pools and expandable segments
+        stay.
+        """
+        pool = self.pools.get((DEFAULT_POOL, False))
+        if pool is None or target <= 0:
+            return []
+        idle: list[Block] = [block for block in pool.ordered() if block.is_whole]
+        chosen: list[Block] = []
+        reclaimed = 0
+        while idle and reclaimed < target:
+            mean = sum(pool.searches - block.shelved_at for block in idle) / len(idle)
+            old = [block for block in idle if pool.searches - block.shelved_at >= mean]
+            old = [block for block in old if not block.segment.is_expandable]
+            if not old:
+                break
+            chosen += old
+            reclaimed += sum(block.size for block in old)
+            idle = [block for block in idle if block not in old]
+        return chosen
+
+    def release_available_cached_blocks(self, home: FreeList, rounded: int) -> bool:
+        """Release just enough oversize blocks for a request, where max_split_size is set.
+
+        Learned from c10/cuda/CUDACachingAllocator.cpp, release_available_cached_blocks.
+        """
+        released, is_enough = self.oversize_segments(home, rounded)
+        for block in released:
+            self.release_segment(block)
+        return is_enough
+
+    def oversize_segments(self, home: FreeList, rounded: int) -> tuple[list[Block], bool]:
+        """Choose the one oversize block that is large enough, or else the largest ones until their sum is.
+
+        Returns:
+            The blocks, and whether they are enough; they are released even where they are not.
+        """
+        limit = self.settings.max_split_size
+        if limit is None:
+            return [], False
+        wanted = max(rounded, limit)
+        fitting = next((block for block in home.blocks if block.size >= wanted), None)
+        if fitting is not None and not fitting.segment.is_expandable:
+            return [fitting], True
+        chosen: list[Block] = []
+        smaller = home.blocks if fitting is None else home.blocks[: home.blocks.index(fitting)]
+        for block in reversed(smaller):
+            if sum(one.size for one in chosen) >= wanted or block.size < limit:
+                break
+            if not block.segment.is_expandable:
+                chosen.append(block)
+        return chosen, bool(chosen) and sum(one.size for one in chosen) >= wanted
+
+    def release_cached_blocks(self) -> None:
+        """Give everything idle back to the driver.
+
+        Learned from c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks and release_blocks: pending
+        frees are waited for first; then pool by pool whole idle segments go, in the order of the free blocks,
+        and after them the idle pages of expandable segments. Private pools follow where nothing uses them any
+        more.
+        """
+        self.synchronize()
+        for pool in self.releasable_pools():
+            idle = pool.ordered()
+            for block in idle:
+                if block.is_whole and not block.segment.is_expandable:
+                    self.release_segment(block)
+            for block in idle:
+                if block.segment.is_expandable:
+                    self.unmap_pages(block)
 
     def releasable_pools(self) -> list[Pool]:
-        """List the pools whose idle segments may go, in torch's order."""
-        ids = [DEFAULT_POOL, *sorted({pool.id for pool in self.pools.values() if pool.id != DEFAULT_POOL})]
-        order = [(pool_id, is_small) for pool_id in ids for is_small in _release_order(pool_id)]
-        return [self.pools[key] for key in order if key in self.pools and self.pools[key].is_freeable]
+        """List the pools whose idle segments may go: large, small, then small and large of private ones."""
+        pools = [self.pools.get((DEFAULT_POOL, False)), self.pools.get((DEFAULT_POOL, True))]
+        for pool_id in sorted({pool.id for pool in self.pools.values() if pool.id != DEFAULT_POOL}):
+            pools += [self.pools.get((pool_id, True)), self.pools.get((pool_id, False))]
+        return [pool for pool in pools if pool is not None and pool.is_freeable]
 
     def release_segment(self, block: Block) -> None:
-        """Give one segment back, whose only block is free (release_block)."""
+        """Give back a segment whose only block is free (release_block)."""
         segment = block.segment
         self.driver.release(segment.address, segment.size)
         segment.home.remove(block)
@@ -344,79 +392,20 @@ class Allocator:
 
     def synchronize(self) -> None:
         """Wait for other streams: complete every pending free (synchronize_and_free_events)."""
-        for block in [block for block in self.live.values() if block.state == PENDING]:
+        for block in self.pending():
             self.steps.append(
                 Step("free_completed", block.address, block.requested, block.segment.home.stream)
             )
             self.complete_free(block)
 
-    # Blocks
 
-    def hand_out(self, block: Block, requested: int, rounded: int) -> None:
-        """Give a block to a request, splitting off what it does not need.
-
-        Learned from c10/cuda/CUDACachingAllocator.cpp, should_split and alloc_found_block. The request gets
-        the low part. In the small pool a rest of 512 bytes is worth a block; in the large pool only more than
-        1 MiB is, so that a block can carry up to 1 MiB of slack.
-        """
-        rest = block.size - rounded
-        if rest and self.should_split(block.segment.home.pool, rest, rounded):
-            self.split(block, rounded)
-        block.state = ALLOCATED
-        block.requested = requested
-        block.counted = size = block.size
-        self.live[block.address] = block
-        self.allocated += size
-        self.active += size
-        self.requested += requested
-
-    def should_split(self, pool: Pool, rest: int, rounded: int) -> bool:
-        """Tell whether the rest of a block is worth a block of its own (should_split)."""
-        if pool.never_splits:
-            return False
-        if pool.is_small or self.settings.expandable_segments:
-            return rest >= MIN_BLOCK
-        limit = self.settings.max_split_size
-        return rest > SMALL_SIZE and (limit is None or rounded < limit)
-
-    def split(self, block: Block, size: int) -> None:
-        """Cut a block that is on no list at `size`; the upper part becomes a free block."""
-        upper = Block(block.address + size, block.size - size, block.segment)
-        block.size = size
-        following = upper.next = block.next
-        if following is not None:
-            following.prev = upper
-        upper.prev = block
-        block.next = upper
-        block.segment.home.add(upper)
-
-    def shelve(self, block: Block) -> None:
-        """Put a block that is on no list among the free ones, merged with the free blocks beside it."""
-        home = block.segment.home
-        lower = block.prev
-        if lower is not None and lower.state == FREE:
-            home.remove(lower)
-            block.address = lower.address
-            block.size += lower.size
-            before = block.prev = lower.prev
-            if before is None:
-                block.segment.first = block
-            else:
-                before.next = block
-        upper = block.next
-        if upper is not None and upper.state == FREE:
-            home.remove(upper)
-            block.size += upper.size
-            after = block.next = upper.next
-            if after is not None:
-                after.prev = block
-        block.state = FREE
-        home.add(block)
+def _holds(block: Block | None, size: int) -> bool:
+    """Tell whether free and unmapped blocks in a row, from this one on, hold a size."""
+    room = 0
+    while room < size and block is not None and block.state in (FREE, UNMAPPED):
+        room += block.size
+        block = block.next
+    return room >= size
 
 
-def _release_order(pool_id: PoolId) -> tuple[bool, bool]:
-    """Large before small in the device's own pools, small before large in a private one."""
-    return (False, True) if pool_id == DEFAULT_POOL else (True, False)
-
-
-__all__ = ["ALLOCATED", "FREE", "PENDING", "UNMAPPED", "Allocator", "Driver", "OutOfMemoryError", "Step"]
+__all__ = ["Allocator", "Driver", "OutOfMemoryError", "Segment", "Step"]

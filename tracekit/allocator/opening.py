@@ -15,6 +15,8 @@ from tracekit.allocator.settings import DEFAULT_POOL, SMALL_SEGMENT, SMALL_SIZE,
 RELEASES = frozenset({"segment_free", "segment_unmap"})
 GROWTHS = frozenset({"segment_alloc", "segment_map"})
 SEGMENT_ACTIONS = RELEASES | GROWTHS
+RANGE_REACH = 1 << 40
+"""No address range of an expandable segment is longer than this."""
 
 
 @dataclass(slots=True)
@@ -59,8 +61,10 @@ class Opening:
     """The opening state.
 
     Attributes:
-        segments: what was reserved, by address.
+        segments: what was reserved, by address; of an expandable segment, each mapped run.
         allocations: what was allocated or pending, by address.
+        range_bases: the addresses where runs of expandable segments were seen to begin, by pool, kind and
+            stream.
         growth_pools: the private pool of each segment that an event adds, by that event; the final segments
             tell it.
     """
@@ -68,6 +72,23 @@ class Opening:
     segments: list[OpeningSegment] = field(default_factory=list[OpeningSegment])
     allocations: list[OpeningAllocation] = field(default_factory=list[OpeningAllocation])
     growth_pools: dict[int, PoolId] = field(default_factory=dict[int, PoolId])
+    range_bases: dict[tuple[PoolId, bool, int], list[int]] = field(
+        default_factory=dict[tuple[PoolId, bool, int], list[int]]
+    )
+
+    def range_base(self, run: OpeningSegment, page: int) -> int:
+        """Find where the address range of a mapped run begins: the lowest address mapped on its grid of pages.
+
+        A range is as long as the device's memory and an eighth, so what lies within a terabyte and on the
+        same grid is taken for one.
+        """
+        mapped = self.range_bases.get((run.pool, run.is_small, run.stream), [])
+        near = [
+            base
+            for base in mapped
+            if 0 <= run.address - base < RANGE_REACH and (run.address - base) % page == 0
+        ]
+        return min(near, default=run.address)
 
 
 def rebuild_opening(events: Events, segments: Sequence[FinalSegment], settings: Settings) -> Opening:
@@ -77,7 +98,7 @@ def rebuild_opening(events: Events, segments: Sequence[FinalSegment], settings: 
     lives at the end but was never allocated, was there at the start.
     """
     opening = Opening()
-    opening.segments = _opening_segments(events, segments, opening.growth_pools)
+    opening.segments = _opening_segments(events, segments, opening)
     opening.allocations = sorted(
         _opening_allocations(events, segments, settings), key=lambda one: one.address
     )
@@ -89,7 +110,7 @@ def rebuild_opening(events: Events, segments: Sequence[FinalSegment], settings: 
 
 
 def _opening_segments(
-    events: Events, finals: Sequence[FinalSegment], growth_pools: dict[int, PoolId]
+    events: Events, finals: Sequence[FinalSegment], opening: Opening
 ) -> list[OpeningSegment]:
     """Undo segment events from last to first; each growth undone takes its pool from what it had grown.
 
@@ -129,15 +150,19 @@ def _opening_segments(
         if action == "segment_alloc":
             undone = plain.pop(address, None)
             if undone is not None:
-                growth_pools[ix] = undone.pool
+                opening.growth_pools[ix] = undone.pool
         elif action == "segment_free":
             plain[address] = OpeningSegment(address, size, stream, pool, size <= SMALL_SEGMENT, False)
         elif action == "segment_map":
             undone = runs.remove(address, size)
             if undone is not None:
-                growth_pools[ix] = undone.pool
+                opening.growth_pools[ix] = undone.pool
+                key = (undone.pool, undone.is_small, undone.stream)
+                opening.range_bases.setdefault(key, []).append(address)
         else:
             runs.add(OpeningSegment(address, size, stream, pool, size % (10 * SMALL_SEGMENT) != 0, True))
+    for run in runs.runs.values():
+        opening.range_bases.setdefault((run.pool, run.is_small, run.stream), []).append(run.address)
     return sorted([*plain.values(), *runs.runs.values()], key=lambda one: one.address)
 
 
@@ -153,34 +178,42 @@ class _Runs:
     """Mapped runs of expandable segments: they join where they touch, and part where a piece is taken."""
 
     def __init__(self, runs: Iterable[OpeningSegment]) -> None:
-        self.runs = {run.address: run for run in runs}
+        self.runs: dict[int, OpeningSegment] = {}
+        self._tops: dict[int, OpeningSegment] = {}
+        for run in runs:
+            self.add(run)
 
     def add(self, run: OpeningSegment) -> None:
         """Put a run back, joined with the runs it touches."""
-        above = self.runs.get(run.address + run.size)
-        below = next((one for one in self.runs.values() if one.address + one.size == run.address), None)
-        for one in (below, above):
+        for one in (self._tops.get(run.address), self.runs.get(run.address + run.size)):
             if one is None or one.stream != run.stream:
                 continue
-            del self.runs[one.address]
+            self._drop(one)
             low = min(one.address, run.address)
             run = OpeningSegment(low, one.size + run.size, run.stream, one.pool, one.is_small, True)
-        self.runs[run.address] = run
+        self._keep(run)
 
     def remove(self, address: int, size: int) -> OpeningSegment | None:
         """Take a range away from the run that holds it, and tell which one that was."""
         end = address + size
-        for run in list(self.runs.values()):
+        for run in self.runs.values():
             top = run.address + run.size
-            if run.address > address or top < end:
-                continue
-            del self.runs[run.address]
-            for low, high in ((run.address, address), (end, top)):
-                if high > low:
-                    piece = OpeningSegment(low, high - low, run.stream, run.pool, run.is_small, True)
-                    self.runs[low] = piece
-            return run
+            if run.address <= address and end <= top:
+                self._drop(run)
+                for low, high in ((run.address, address), (end, top)):
+                    if high > low:
+                        piece = OpeningSegment(low, high - low, run.stream, run.pool, run.is_small, True)
+                        self._keep(piece)
+                return run
         return None
+
+    def _keep(self, run: OpeningSegment) -> None:
+        self.runs[run.address] = run
+        self._tops[run.address + run.size] = run
+
+    def _drop(self, run: OpeningSegment) -> None:
+        del self.runs[run.address]
+        del self._tops[run.address + run.size]
 
 
 def _opening_allocations(

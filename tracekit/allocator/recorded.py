@@ -7,11 +7,12 @@ judged.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 from typing import NamedTuple
 
-from tracekit.allocator.blocks import ALLOCATED, FREE, PENDING, Block, FreeList, Segment
+from tracekit.allocator.blocks import ALLOCATED, FREE, PENDING, UNMAPPED, Block, FreeList, Segment
 from tracekit.allocator.model import Allocator
-from tracekit.allocator.opening import GROWTHS, RELEASES
+from tracekit.allocator.opening import GROWTHS, RANGE_REACH, RELEASES
 from tracekit.allocator.settings import Settings
 
 
@@ -19,7 +20,7 @@ class DivergedError(Exception):
     """The allocator is about to do something that the recording does not show.
 
     Attributes:
-        address: the segment that the allocator would release, None where it would ask for one.
+        address: the segment or the pages that the allocator would release, None where it would ask for some.
     """
 
     def __init__(self, address: int | None = None) -> None:
@@ -35,6 +36,11 @@ class RecordedEvent(NamedTuple):
     address: int
     size: int
     stream: int
+
+    @property
+    def is_usable(self) -> bool:
+        """True where address and size can be those of a segment."""
+        return 0 <= self.address < 1 << 63 and 0 < self.size < 1 << 63
 
 
 class RecordedDriver:
@@ -56,38 +62,56 @@ class RecordedDriver:
         """Make known the allocator that is served."""
         self._allocator = allocator
 
+    def load(self, queue: list[RecordedEvent]) -> None:
+        """Take the events that led to a request."""
+        self.queue = queue
+        self.position = 0
+
     @property
     def next(self) -> RecordedEvent | None:
         """The next event to be met."""
         return self.queue[self.position] if self.position < len(self.queue) else None
 
-    def load(self, queue: list[RecordedEvent]) -> None:
-        """Take the events that led to a request."""
-        self.queue = queue
-        self.position = 0
+    @property
+    def rest(self) -> list[RecordedEvent]:
+        """All events still to be met."""
+        return self.queue[self.position :]
 
     def reserve(self, size: int, home: FreeList) -> int | None:
         """Give the recorded segment, or refuse where a release or an out of memory follows instead."""
         event = self.next
         if event is None or event.action not in GROWTHS:
             return None
-        if event[1::2] != ("segment_alloc", size) or event.stream != home.stream or self._is_taken(event):
+        if event.action != "segment_alloc" or event.size != size or event.stream != home.stream:
+            raise DivergedError
+        if not event.is_usable or self._allocator is None or self._allocator.overlapping(event.address, size):
             raise DivergedError
         self.position += 1
         return event.address
 
-    def _is_taken(self, event: RecordedEvent) -> bool:
-        if self._allocator is None or not is_usable(event):
-            return True
-        return bool(self._allocator.overlapping(event.address, event.size))
+    def reserve_range(self, home: FreeList) -> tuple[int, int]:
+        """Give a range that begins with the next recorded mapping; how long it is, no event says."""
+        event = self.next
+        if (
+            event is None
+            or event.action != "segment_map"
+            or event.stream != home.stream
+            or not event.is_usable
+        ):
+            raise DivergedError
+        if self._allocator is None or event.address in self._allocator.segments:
+            raise DivergedError
+        return event.address, RANGE_REACH
 
-    def reserve_range(self, home: FreeList) -> tuple[int, int]:  # noqa: ARG002
-        """Give the range that the next recorded mapping begins."""
-        raise DivergedError
-
-    def map(self, address: int, size: int) -> bool:  # noqa: ARG002
-        """Map what the recording shows as mapped."""
-        raise DivergedError
+    def map(self, address: int, size: int) -> bool:
+        """Map what the recording shows as mapped, or refuse as `reserve` does."""
+        event = self.next
+        if event is None or event.action not in GROWTHS:
+            return False
+        if (event.action, event.address, event.size) != ("segment_map", address, size):
+            raise DivergedError
+        self.position += 1
+        return True
 
     def release(self, address: int, size: int) -> None:
         """Check that the recording shows this release next."""
@@ -97,13 +121,13 @@ class RecordedDriver:
         self.position += 1
 
 
-def is_usable(event: RecordedEvent) -> bool:
-    """Tell whether address and size can be those of a segment."""
-    return 0 <= event.address < 1 << 63 and 0 < event.size < 1 << 63
-
-
 class RecordedAllocator(Allocator):
-    """The allocator during a replay."""
+    """The allocator during a replay.
+
+    Attributes:
+        recorder: its driver.
+        walked: how many blocks were passed while looking for the one at an address.
+    """
 
     __slots__ = ("recorder", "walked")
 
@@ -111,6 +135,7 @@ class RecordedAllocator(Allocator):
         super().__init__(settings, driver)
         self.recorder = driver
         self.walked = 0
+        self.counts_searches = settings.garbage_collection_threshold > 0
         driver.attach(self)
 
     def synchronize(self) -> None:
@@ -121,19 +146,48 @@ class RecordedAllocator(Allocator):
             if block is not None and block.state == PENDING:
                 self.complete_free(block)
 
+    def collect_garbage(self) -> None:
+        """Release old segments where the recording shows just those released next.
+
+        A snapshot does not say the memory limit, so whether garbage was collected is seen from what was
+        released.
+        """
+        if self.settings.garbage_collection_threshold <= 0:
+            return
+        released = [event for event in self.recorder.rest if event.action == "segment_free"]
+        chosen = self.old_segments(sum(event.size for event in released))
+        if [block.address for block in chosen] == [event.address for event in released[: len(chosen)]]:
+            for block in chosen:
+                self.release_segment(block)
+
+    def switch_expandable(self, is_on: bool) -> None:
+        """Follow a program that changes expandable_segments on the way."""
+        self.settings = replace(self.settings, expandable_segments=is_on)
+        self.is_plain = False
+
     # Forced moves
 
     def overlapping(self, address: int, size: int) -> list[Segment]:
-        """List the segments that share bytes with a range."""
+        """List the segments that share memory with a range."""
         bases = self.bases
         position = max(bisect_right(bases, address) - 1, 0)
         found: list[Segment] = []
         while position < len(bases) and bases[position] < address + size:
             segment = self.segments[bases[position]]
-            if segment.address + segment.size > address:
+            if segment.address + segment.size > address and self._has_memory(segment, address, size):
                 found.append(segment)
             position += 1
         return found
+
+    def _has_memory(self, segment: Segment, address: int, size: int) -> bool:
+        if not segment.is_expandable:
+            return True
+        return any(
+            block.state != UNMAPPED
+            and block.address < address + size
+            and block.address + block.size > address
+            for block in segment
+        )
 
     def force_segment(self, address: int, size: int, home: FreeList) -> Segment:
         """Enter a segment that nobody asked for; all of it is free."""
@@ -141,18 +195,43 @@ class RecordedAllocator(Allocator):
         home.add(segment.first)
         return segment
 
+    def force_map(self, address: int, size: int, home: FreeList, base: int) -> Block:
+        """Map pages that nobody asked for, in the range that holds them or in a new one from `base` on."""
+        segment = self.segment_at(address)
+        block = self.block_at(segment, address) if segment is not None and segment.home is home else None
+        if block is None or block.state != UNMAPPED or block.address + block.size < address + size:
+            segment = self.add_segment(base, RANGE_REACH, home, is_expandable=True)
+            block = segment.first
+            home.add_unmapped(block)
+        if block.address < address:
+            home.remove_unmapped(block)
+            self.cut_unmapped(block, address - block.address)
+            home.add_unmapped(block)
+            block = block.next or block
+        self.map_range(block, size)
+        return block
+
+    def force_unmap(self, block: Block, begin: int, end: int) -> None:
+        """Take memory away from what lies between two addresses in a free block of an expandable segment."""
+        begin, end = max(begin, block.address), min(end, block.address + block.size)
+        if block.state == FREE and begin < end:
+            self.unmap_range(block, begin, end)
+
     def drop_segment(self, segment: Segment) -> None:
-        """Strike a segment out, whose blocks are all free."""
-        for block in segment:
+        """Strike a segment out, of which no block is live."""
+        for block in list(segment):
             if block.state == FREE:
                 segment.home.remove(block)
+                self.reserved -= block.size if segment.is_expandable else 0
+            elif block.state == UNMAPPED:
+                segment.home.remove_unmapped(block)
         self.remove_segment(segment)
 
-    def vacate(self, block: Block) -> None:
-        """Free a block that the program must have freed, though the recording does not show it."""
-        if block.state == ALLOCATED:
-            self.request_free(block)
-        self.complete_free(block)
+    def locate(self, address: int) -> Block | None:
+        """Find the block that an address lies in, None where no memory is known there."""
+        segment = self.segment_at(address)
+        block = None if segment is None else self.block_at(segment, address)
+        return None if block is None or block.state == UNMAPPED else block
 
     def block_at(self, segment: Segment, address: int) -> Block:
         """Find the block of a segment that an address lies in, from the bottom up."""
@@ -171,9 +250,17 @@ class RecordedAllocator(Allocator):
         if address == block.address:
             return block
         self.split(block, address - block.address)
-        upper = block.next
-        if upper is None:
-            return block
-        home.remove(upper)
         home.add(block)
+        upper = block.next or block
+        home.remove(upper)
         return upper
+
+    def occupy(self, block: Block, requested: int, held: int | None) -> None:
+        """Mark a block as allocated, counted by its size where that is known and by the request where not."""
+        block.state = ALLOCATED
+        block.requested = requested
+        block.counted = counted = requested if held is None else held
+        self.live[block.address] = block
+        self.allocated += counted
+        self.active += counted
+        self.requested += requested

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 from tracekit.allocator.blocks import (
@@ -35,164 +35,20 @@ from tracekit.allocator.recorded import (
     RecordedAllocator,
     RecordedDriver,
     RecordedEvent,
-    is_usable,
 )
 from tracekit.allocator.recording import Events, FinalSegment
-from tracekit.allocator.settings import DEFAULT_POOL, SMALL_SEGMENT, SMALL_SIZE, PoolId, Settings
+from tracekit.allocator.result import DETAIL_LIMIT, Mismatch, Peak, Placements, Replay
+from tracekit.allocator.settings import (
+    DEFAULT_POOL,
+    MIN_LARGE_REQUEST,
+    SMALL_SEGMENT,
+    SMALL_SIZE,
+    PoolId,
+    Settings,
+)
 
-DETAIL_LIMIT = 100
-"""So many mismatches are kept with their detail; all are counted."""
-
-
-class Mismatch(NamedTuple):
-    """A decision of the allocator that the recording does not show, or an event that cannot have happened.
-
-    Attributes:
-        event_ix: the event, None where the opening or the end is meant.
-        kind: what differs (`opening`, `address`, `growth`, `release`, `out_of_memory`), or what is missing
-            (`lost_alloc`, `lost_free`).
-        expected: the address that the allocator chooses, where it chooses one.
-        found: the address that the recording shows.
-        reason: the likely reason, in a sentence.
-    """
-
-    event_ix: int | None
-    kind: str
-    expected: int | None
-    found: int | None
-    reason: str
-
-
-class Peak(NamedTuple):
-    """The largest value of a statistic and the first event after which it held; None is the opening."""
-
-    value: int
-    event_ix: int | None
-
-
-@dataclass(slots=True)
-class Placements:
-    """One row an allocation, as parallel lists: the opening ones by address, then the others by birth.
-
-    Attributes:
-        address: where the block begins.
-        requested: what the program asked for.
-        held: the block's size; None where the recording does not settle it.
-        stream: the stream.
-        pool: the pool's id; (0, 0) is the device's own.
-        segment_address: the segment the block lay in, None where none is known.
-        birth_ix: the event that allocated it, None where it is older than the recording.
-        free_requested_ix: the event that dropped it, None where it was not dropped, or was dropped before.
-        death_ix: the event that ended it, None where it lives at the end.
-        is_exact: whether the allocator chose the recorded address; None for opening allocations.
-    """
-
-    address: list[int] = field(default_factory=list[int])
-    requested: list[int | None] = field(default_factory=list["int | None"])
-    held: list[int | None] = field(default_factory=list["int | None"])
-    stream: list[int] = field(default_factory=list[int])
-    pool: list[PoolId | None] = field(default_factory=list["PoolId | None"])
-    segment_address: list[int | None] = field(default_factory=list["int | None"])
-    birth_ix: list[int | None] = field(default_factory=list["int | None"])
-    free_requested_ix: list[int | None] = field(default_factory=list["int | None"])
-    death_ix: list[int | None] = field(default_factory=list["int | None"])
-    is_exact: list[bool | None] = field(default_factory=list["bool | None"])
-
-    def __len__(self) -> int:
-        return len(self.address)
-
-
-@dataclass(slots=True)
-class Replay:
-    """What a replay found.
-
-    Attributes:
-        placements: one row an allocation.
-        opening_segments: the segments that were there before the first event.
-        opening_count: how many of the placements are older than the recording.
-        pending_at_opening: the placements among them that had been dropped already.
-        mismatches: the first of them, in order.
-        mismatch_count: all of them.
-        peak_allocated: bytes in allocated blocks, at most.
-        peak_active: bytes in allocated and pending blocks, at most.
-        peak_requested: bytes asked for in allocated and pending blocks, at most.
-        peak_reserved: bytes in segments, at most.
-        final_allocated: bytes in allocated blocks after the last event.
-        final_active: bytes in allocated and pending blocks after the last event.
-        final_reserved: bytes in segments after the last event.
-        final_difference_count: how many blocks and segments at the end are not those of the file.
-        final_differences: the first of them, in words.
-        empty_cache_ix: the first event of each release that the program asked for, not a request that ran
-            short.
-        retry_ix: the events of the requests that released the cache because the driver refused.
-        unknown_held_count: placements whose size is not known; sums count what they requested.
-        notes: what was taken for granted on the way, in sentences.
-        ignored: how many events of other kinds were passed over, by action.
-        event_count: all events.
-    """
-
-    placements: Placements
-    opening_segments: list[OpeningSegment]
-    opening_count: int
-    pending_at_opening: frozenset[int]
-    mismatches: list[Mismatch]
-    mismatch_count: int
-    peak_allocated: Peak
-    peak_active: Peak
-    peak_requested: Peak
-    peak_reserved: Peak
-    final_allocated: int
-    final_active: int
-    final_reserved: int
-    final_difference_count: int
-    final_differences: list[str]
-    empty_cache_ix: list[int]
-    retry_ix: list[int]
-    unknown_held_count: int
-    notes: list[str]
-    ignored: dict[str, int]
-    event_count: int
-
-    @property
-    def opening_reserved(self) -> int:
-        """Bytes reserved before the first event."""
-        return sum(segment.size for segment in self.opening_segments)
-
-    @property
-    def first_mismatch(self) -> Mismatch | None:
-        """The first disagreement, if there is one."""
-        return self.mismatches[0] if self.mismatches else None
-
-    @property
-    def inexact_count(self) -> int:
-        """How many recorded allocations got another address than the allocator would have chosen."""
-        return self.placements.is_exact.count(False)
-
-    @property
-    def is_exact(self) -> bool:
-        """True where every decision and every block at the end is the recorded one."""
-        return not self.mismatch_count and not self.final_difference_count
-
-    @property
-    def verdict(self) -> str:
-        """Say in a sentence how far the replay agrees with the recording."""
-        count = len(self.placements) - self.opening_count
-        if self.is_exact:
-            told = f"exact: all {count:,} addresses, every segment event and every block at the end agree"
-        elif self.first_mismatch is None:
-            told = (
-                f"all {count:,} addresses agree, but {self.final_difference_count:,} blocks at the end do not"
-            )
-            told += f": {self.final_differences[0]}"
-        else:
-            first = self.first_mismatch
-            where = "the opening state" if first.event_ix is None else f"event {first.event_ix:,}"
-            told = f"{self.mismatch_count:,} disagreements, the first at {where}: {first.reason}; "
-            told += f"{self.inexact_count:,} of {count:,} addresses differ, "
-            told += f"and {self.final_difference_count:,} blocks at the end"
-        if self.unknown_held_count:
-            told += f"; {self.unknown_held_count:,} block sizes are not known and count as requested"
-        return told
+HINT_LIMIT = 3
+"""So many times a recording is replayed again with settings that its disagreements suggest."""
 
 
 def replay_recording(events: Events, segments: Sequence[FinalSegment], settings: Settings) -> Replay:
@@ -206,7 +62,39 @@ def replay_recording(events: Events, segments: Sequence[FinalSegment], settings:
     Returns:
         Where every allocation lay, the peaks, and how far the allocator's choices agree with the recording.
     """
-    return _Replayer(events, segments, settings).replay()
+    replay, hints = _Replayer(events, segments, settings).replay()
+    for _ in range(HINT_LIMIT):
+        hinted = _follow_hints(settings, hints)
+        if hinted == settings or not replay.mismatch_count:
+            break
+        other, hints = _Replayer(events, segments, hinted).replay()
+        if other.mismatch_count >= replay.mismatch_count:
+            break
+        replay, settings = other, hinted
+    return replay
+
+
+class Hints(NamedTuple):
+    """Settings that a snapshot does not record, as the disagreements of a replay suggest them.
+
+    Attributes:
+        orders_ties_by_age: an equal block in another segment was taken.
+        large_segment_size: middling requests made segments of this size.
+        no_split_pools: private pools in which a fitting block was passed over.
+    """
+
+    orders_ties_by_age: bool
+    large_segment_size: int | None
+    no_split_pools: frozenset[PoolId]
+
+
+def _follow_hints(settings: Settings, hints: Hints) -> Settings:
+    return replace(
+        settings,
+        orders_ties_by_age=settings.orders_ties_by_age or hints.orders_ties_by_age,
+        large_segment_size=hints.large_segment_size or settings.large_segment_size,
+        no_split_pools=settings.no_split_pools | hints.no_split_pools,
+    )
 
 
 class _Replayer:
@@ -232,17 +120,21 @@ class _Replayer:
         self.has_requests = records_requests(events)
         self.walk_limit = 50 * len(events) + 1_000_000
         self.is_lost = False
+        self.saw_tie = False
+        self.large_segment_size: int | None = None
+        self.unsplit_pools: set[PoolId] = set()
         pools = {segment.pool or DEFAULT_POOL for segment in segments}
         self.has_pools = events.pool is not None or bool(pools - {DEFAULT_POOL})
         self.peak_allocated = self.peak_active = self.peak_requested = self.peak_reserved = Peak(0, None)
 
-    def replay(self) -> Replay:
+    def replay(self) -> tuple[Replay, Hints]:
         """Replay from the opening to the last event."""
         self.enter_opening()
         self.follow()
         if self.run:
             self.settle_idle()
-        return self.result()
+        hints = Hints(self.saw_tie, self.large_segment_size, frozenset(self.unsplit_pools))
+        return self.result(), hints
 
     def note(self, ix: int | None, kind: str, expected: int | None, found: int | None, reason: str) -> None:
         """Count a mismatch and keep it while there is room."""
@@ -255,40 +147,43 @@ class _Replayer:
     def enter_opening(self) -> None:
         """Set up the segments and blocks that were there before the first event."""
         allocator = self.allocator
-        seats: list[Segment | None] = []
-        tails: dict[int, Block] = {}
-        for one in self.opening.segments:
-            home = allocator.home(one.pool, one.is_small, one.stream)
-            if (
-                one.size <= 0
-                or not 0 <= one.address < 1 << 63
-                or allocator.overlapping(one.address, one.size)
-            ):
-                self.note(
-                    None, "opening", None, one.address, "a segment of the opening state overlaps another one"
-                )
-                seats.append(None)
-            else:
-                seats.append(allocator.force_segment(one.address, one.size, home))
+        tails = [self.enter_segment(segment) for segment in self.opening.segments]
         for one in self.opening.allocations:
-            segment = None if one.segment is None else seats[one.segment]
-            if segment is None:
+            tail = None if one.segment is None else tails[one.segment]
+            if tail is None or one.segment is None:
                 self.seat_nowhere(one)
             else:
-                tails[segment.address] = self.seat(one, segment, tails.get(segment.address, segment.first))
+                tails[one.segment] = self.seat(one, tail)
         self.peak_allocated = Peak(allocator.allocated, None)
         self.peak_active = Peak(allocator.active, None)
         self.peak_requested = Peak(allocator.requested, None)
         self.peak_reserved = Peak(allocator.reserved, None)
 
-    def seat(self, one: OpeningAllocation, segment: Segment, tail: Block) -> Block:
+    def enter_segment(self, one: OpeningSegment) -> Block | None:
+        """Enter a segment that was there before the first event; all of it is free as yet."""
+        allocator = self.allocator
+        if not RecordedEvent(-1, "", one.address, one.size, 0).is_usable or allocator.overlapping(
+            one.address, one.size
+        ):
+            self.note(
+                None, "opening", None, one.address, "a segment of the opening state overlaps another one"
+            )
+            return None
+        home = allocator.home(one.pool, one.is_small, one.stream)
+        if one.is_expandable:
+            base = self.opening.range_base(one, self.settings.page_size(one.is_small))
+            return allocator.force_map(one.address, one.size, home, base)
+        return allocator.force_segment(one.address, one.size, home).first
+
+    def seat(self, one: OpeningAllocation, tail: Block) -> Block:
         """Put an opening allocation into the last block of its segment so far; return the new last one."""
         allocator = self.allocator
         block = allocator.carve(tail, one.address)
         if one.room < block.size:
             allocator.split(block, one.room)
-        self.occupy(block, one.requested or 0, one.held)
+        allocator.occupy(block, one.requested or 0, one.held)
         block.ticket = len(self.rows)
+        segment = block.segment
         if one.is_pending:
             self.pending_at_opening.add(block.ticket)
             allocator.request_free(block)
@@ -305,17 +200,6 @@ class _Replayer:
         if one.is_pending:
             self.pending_at_opening.add(ticket)
             self.allocator.allocated -= one.requested or 0
-
-    def occupy(self, block: Block, requested: int, held: int | None) -> None:
-        """Mark a block as allocated, counted by its size where that is known and by the request where not."""
-        allocator = self.allocator
-        block.state = ALLOCATED
-        block.requested = requested
-        block.counted = counted = requested if held is None else held
-        allocator.live[block.address] = block
-        allocator.allocated += counted
-        allocator.active += counted
-        allocator.requested += requested
 
     def count_unplaced(self, address: int, ticket: int) -> None:
         """Count an allocation that lies in no known segment by what it requested."""
@@ -597,14 +481,36 @@ class _Replayer:
             expected = None if found is None else found.address
             reason = "a cached block fits, yet the driver was asked: events or a setting are missing"
             self.note(ix, "growth", expected, None if event is None else event.address, reason)
+            if home.pool.id != DEFAULT_POOL:
+                self.unsplit_pools.add(home.pool.id)
             self.force_rest()
             return None
+        self.follow_switch(home)
         return self.follow_obtain(ix, home, rounded)
+
+    def follow_switch(self, home: FreeList) -> None:
+        """Follow a program that switches expandable segments on or off on the way."""
+        allocator = self.allocator
+        growth = next((event for event in self.driver.rest if event.action in GROWTHS), None)
+        if growth is None or (growth.action == "segment_map") == allocator.is_expandable(home.pool):
+            return
+        is_on = growth.action == "segment_map"
+        if home.pool.id == DEFAULT_POOL or is_on:
+            allocator.switch_expandable(is_on)
+            if growth.ix:
+                told = "on" if is_on else "off"
+                self.notes.append(f"expandable segments are switched {told} before event {growth.ix:,}")
+        else:
+            fixed = allocator.settings.fixed_pools | {home.pool.id}
+            allocator.settings = replace(allocator.settings, fixed_pools=fixed)
+            self.notes.append(f"private pool {home.pool.id} has an allocator of its own")
 
     def follow_obtain(self, ix: int, home: FreeList, rounded: int) -> Block | None:
         """Let the allocator get a block from the driver, step by step as recorded."""
         allocator, driver = self.allocator, self.driver
         self.open_private_pools()
+        allocator.is_capturing = home.pool.id[0] != 0
+        home.pool.searches += allocator.counts_searches
         if any(event.action in RELEASES for event in driver.queue[driver.position :]):
             self.retry_ix.append(ix)
         block = None
@@ -612,6 +518,13 @@ class _Replayer:
             block = allocator.obtain(home, rounded)
         except DivergedError as diverged:
             self.note_divergence(ix, diverged)
+            event = driver.next
+            if (
+                event is not None
+                and event.action == "segment_alloc"
+                and SMALL_SIZE < rounded < MIN_LARGE_REQUEST
+            ):
+                self.large_segment_size = event.size
         else:
             if driver.next is not None:
                 self.note(
@@ -733,16 +646,47 @@ class _Replayer:
             if event.action == "free_completed":
                 driver.position -= 1
                 allocator.synchronize()
-            elif event.action == "segment_alloc" and is_usable(event):
-                for segment in allocator.overlapping(event.address, event.size):
-                    self.clear(segment, event.ix)
-                pool = self.opening.growth_pools.get(event.ix, DEFAULT_POOL)
-                home = allocator.home(pool, event.size <= SMALL_SEGMENT, event.stream)
-                allocator.force_segment(event.address, event.size, home)
+            elif event.is_usable and event.action in GROWTHS:
+                self.force_growth(event)
             elif event.action == "segment_free":
                 segment = allocator.segments.get(event.address)
                 if segment is not None:
                     self.clear(segment, event.ix)
+            elif event.action == "segment_unmap":
+                self.force_unmap(event)
+
+    def force_growth(self, event: RecordedEvent) -> None:
+        """Enter a segment or pages where the recording has them."""
+        allocator = self.allocator
+        for segment in allocator.overlapping(event.address, event.size):
+            self.clear(segment, event.ix)
+        pool = self.opening.growth_pools.get(event.ix, DEFAULT_POOL)
+        if event.action == "segment_alloc":
+            home = allocator.home(pool, event.size <= SMALL_SEGMENT, event.stream)
+            allocator.force_segment(event.address, event.size, home)
+            return
+        segment = allocator.segment_at(event.address)
+        home = segment.home if segment is not None and segment.is_expandable else None
+        if home is None or home.stream != event.stream:
+            is_small = event.size % self.settings.large_segment_size != 0
+            home = allocator.home(pool, is_small, event.stream)
+        allocator.force_map(event.address, event.size, home, event.address)
+
+    def force_unmap(self, event: RecordedEvent) -> None:
+        """Take memory away from pages where the recording does."""
+        allocator = self.allocator
+        segment = allocator.segment_at(event.address)
+        if segment is None or not segment.is_expandable:
+            return
+        top = event.address + event.size
+        within = [
+            block for block in segment if block.address < top and block.address + block.size > event.address
+        ]
+        for block in within:
+            if block.state in (ALLOCATED, PENDING):
+                self.note(event.ix, "lost_free", None, block.address, "pages are gone in which a block lived")
+                self.lose(block.ticket, block, event.ix)
+        allocator.force_unmap(allocator.block_at(segment, event.address), event.address, top)
 
     def clear(self, segment: Segment, ix: int) -> None:
         """Strike a segment out with whatever lay in it."""
@@ -771,6 +715,7 @@ class _Replayer:
         if chosen is not None:
             home.add(chosen)
         if not is_noted:
+            self.saw_tie = self.saw_tie or self.is_tie(address, chosen)
             self.note(
                 ix,
                 "address",
@@ -778,53 +723,70 @@ class _Replayer:
                 address,
                 self.reason(address, chosen),
             )
-        segment = None if self.is_lost else self.allocator.segment_at(address)
+        block = None if self.is_lost else self.allocator.locate(address)
         ticket = len(self.rows)
         before = self.unplaced.get(address)
         if before is not None:
             self.lose(before, None, ix)
-        if segment is None:
+        if block is None:
             self.append(address, size, None, home.stream, None, None, ix, False)
             self.count_unplaced(address, ticket)
             return
-        block, is_known = self.place(ix, segment, address, size, rounded)
+        block, is_known = self.place(ix, block, address, size, rounded)
         block.ticket = ticket
         held = block.size if is_known else None
+        segment = block.segment
         pool = segment.home.pool.id
         self.append(address, size, held, home.stream, pool, segment.address, ix, False)
         if self.allocator.walked > self.walk_limit:
             self.get_lost()
 
+    def is_tie(self, address: int, chosen: Block | None) -> bool:
+        """Tell whether the recording took a free block as large as the one the allocator would take."""
+        other = None if chosen is None else self.allocator.locate(address)
+        if chosen is None or other is None or other.segment is chosen.segment:
+            return False
+        return other.state == FREE and (other.address, other.size) == (address, chosen.size)
+
     def reason(self, address: int, chosen: Block | None) -> str:
         """Say why, likely, an address differs."""
         if address in self.allocator.live or address in self.unplaced:
             return "a block is allocated where one lives: the event of its free is missing"
-        if self.allocator.segment_at(address) is None:
+        if self.allocator.locate(address) is None:
             return "the block lies in no known segment: segment events are missing"
         if chosen is None:
             return "no cached block fits, yet no segment is made: events or a setting are missing"
         return "another block fits better: events or a setting are missing"
 
-    def place(self, ix: int, segment: Segment, address: int, size: int, rounded: int) -> tuple[Block, bool]:
-        """Make room at an address and occupy it; tell also whether the block's size is certain."""
+    def place(self, ix: int, block: Block, address: int, size: int, rounded: int) -> tuple[Block, bool]:
+        """Make room at an address in `block` and occupy it; tell also whether the size is certain."""
         allocator = self.allocator
-        top = min(address + rounded, segment.address + segment.size)
-        block = allocator.block_at(segment, address)
         is_certain = block.state == FREE and block.address == address
-        while block.state != FREE or block.address + block.size < top:
-            is_certain = False
-            victim = block if block.state != FREE else block.next
-            if victim is None or victim.state == UNMAPPED:
-                break
-            self.lose(victim.ticket, victim, ix)
-            block = allocator.block_at(segment, address)
+        block = self.make_room(ix, block, address + rounded)
         block = allocator.carve(block, address)
         rest = block.size - rounded
-        if rest > 0 and allocator.should_split(segment.home.pool, rest, rounded):
+        home = block.segment.home
+        if rest > 0 and allocator.should_split(home.pool, rest, rounded):
             allocator.split(block, rounded)
-        is_known = is_certain or (segment.home.pool.is_small and rounded <= SMALL_SIZE)
-        self.occupy(block, size, block.size if is_known else None)
+        is_known = rest >= 0 and (is_certain or (home.pool.is_small and rounded <= SMALL_SIZE))
+        allocator.occupy(block, size, block.size if is_known else None)
         return block, is_known
+
+    def make_room(self, ix: int, block: Block, top: int) -> Block:
+        """Free a block and those above it up to an address, as far as there is memory; return it."""
+        allocator = self.allocator
+        if block.state != FREE:
+            self.lose(block.ticket, block, ix)
+        while block.address + block.size < top and (above := block.next) is not None:
+            if above.state == UNMAPPED:
+                break
+            if above.state != FREE:
+                self.lose(above.ticket, above, ix)
+                block = above
+            else:
+                block.segment.home.remove(block)
+                allocator.shelve(block)
+        return block
 
     def get_lost(self) -> None:
         """Give up following the blocks: the recording contradicts itself too often to be worth the time."""
@@ -859,6 +821,7 @@ class _Replayer:
             notes=self.notes,
             ignored=dict(self.ignored),
             event_count=len(self.events),
+            settings=self.settings,
         )
 
     def reserved_peak(self) -> Peak:

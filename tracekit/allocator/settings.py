@@ -75,10 +75,16 @@ class Settings:
         large_segment_size: a segment for middling requests, and the page of large expandable segments.
         memory_limit: bytes that may be reserved in all (set_per_process_memory_fraction); None is no limit.
         device_total: the device's memory in bytes; None where it is not known.
+        orders_ties_by_age: among free blocks of one size the one in the oldest segment comes first, then the
+            lowest;
+            torch 2.13 and later (pytorch pull request 183591). Until 2.11 only the address counts, as every
+            recording shows. Between them, for some weeks of 2026, each block had an age of its own (pull
+            request 178362, taken back by 182929); that order is not modelled.
         no_split_pools: private pools made with no_split (torch 2.10 and later), whose blocks are never split.
         fixed_pools: private pools with an allocator of their own, which expandable segments never serve.
-        is_capture_sparing: release_available_cached_blocks is skipped during a graph capture, as in sources
-            newer than torch 2.11.
+        overflow_pools: private pools made with use_on_oom (torch 2.8 and later), whose free blocks serve a
+            request
+            of the default pool that the driver refused.
     """
 
     max_split_size: int | None = None
@@ -89,9 +95,10 @@ class Settings:
     large_segment_size: int = LARGE_SEGMENT
     memory_limit: int | None = None
     device_total: int | None = None
+    orders_ties_by_age: bool = False
     no_split_pools: frozenset[PoolId] = frozenset()
     fixed_pools: frozenset[PoolId] = frozenset()
-    is_capture_sparing: bool = True
+    overflow_pools: tuple[PoolId, ...] = ()
 
     @property
     def rounds_plainly(self) -> bool:
