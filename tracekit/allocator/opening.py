@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tracekit.allocator.recording import Events, FinalBlock, FinalSegment
-from tracekit.allocator.settings import DEFAULT_POOL, SMALL_SEGMENT, SMALL_SIZE, PoolId, Settings
+from tracekit.allocator.settings import DEFAULT_POOL, MIN_BLOCK, SMALL_SEGMENT, SMALL_SIZE, PoolId, Settings
 
 RELEASES = frozenset({"segment_free", "segment_unmap"})
 GROWTHS = frozenset({"segment_alloc", "segment_map"})
@@ -77,7 +77,7 @@ class Opening:
     )
 
     def range_base(self, run: OpeningSegment, page: int) -> int:
-        """Find where the address range of a mapped run begins: the lowest address mapped on its grid of pages.
+        """Find where the address range of a mapped run begins: the lowest address mapped on its page grid.
 
         A range is as long as the device's memory and an eighth, so what lies within a terabyte and on the
         same grid is taken for one.
@@ -208,12 +208,15 @@ class _Runs:
         return None
 
     def _keep(self, run: OpeningSegment) -> None:
+        before = self.runs.get(run.address)
+        if before is not None:
+            self._drop(before)
         self.runs[run.address] = run
         self._tops[run.address + run.size] = run
 
     def _drop(self, run: OpeningSegment) -> None:
-        del self.runs[run.address]
-        del self._tops[run.address + run.size]
+        self.runs.pop(run.address, None)
+        self._tops.pop(run.address + run.size, None)
 
 
 def _opening_allocations(
@@ -254,9 +257,9 @@ def _opening_allocations(
 
 def _survivor(final: FinalSegment, block: FinalBlock) -> OpeningAllocation:
     is_pending = block.state != "active_allocated"
-    return OpeningAllocation(
-        block.address, block.requested_size, block.size, block.size, final.stream or 0, is_pending
-    )
+    held = block.size if block.size > 0 else None
+    room = held or MIN_BLOCK
+    return OpeningAllocation(block.address, block.requested_size, held, room, final.stream or 0, is_pending)
 
 
 def _seat(opening: Opening) -> None:

@@ -99,7 +99,7 @@ class RecordedDriver:
             or not event.is_usable
         ):
             raise DivergedError
-        if self._allocator is None or event.address in self._allocator.segments:
+        if self._allocator is None or self._allocator.overlapping(event.address, event.size):
             raise DivergedError
         return event.address, RANGE_REACH
 
@@ -168,26 +168,45 @@ class RecordedAllocator(Allocator):
     # Forced moves
 
     def overlapping(self, address: int, size: int) -> list[Segment]:
-        """List the segments that share memory with a range."""
+        """List the segments that keep a new one from lying in a range of addresses."""
         bases = self.bases
         position = max(bisect_right(bases, address) - 1, 0)
         found: list[Segment] = []
         while position < len(bases) and bases[position] < address + size:
             segment = self.segments[bases[position]]
-            if segment.address + segment.size > address and self._has_memory(segment, address, size):
+            if segment.address + segment.size > address and self._reaches(segment, address):
                 found.append(segment)
             position += 1
         return found
 
-    def _has_memory(self, segment: Segment, address: int, size: int) -> bool:
-        if not segment.is_expandable:
+    def _reaches(self, segment: Segment, address: int) -> bool:
+        """Tell whether a segment has memory beyond an address; the range of an expandable one is only
+        assumed.
+        """
+        if not segment.is_expandable or segment.address >= address:
             return True
-        return any(
-            block.state != UNMAPPED
-            and block.address < address + size
-            and block.address + block.size > address
-            for block in segment
-        )
+        return any(block.state != UNMAPPED and block.address + block.size > address for block in segment)
+
+    def add_segment(self, address: int, size: int, home: FreeList, is_expandable: bool = False) -> Segment:
+        """Enter a segment that nothing overlaps; ranges of expandable segments end where the next one begins."""
+        below = self.segment_at(address)
+        if below is not None:
+            self._shorten(below, address)
+        position = bisect_right(self.bases, address)
+        if is_expandable and position < len(self.bases):
+            size = min(size, self.bases[position] - address)
+        return super().add_segment(address, size, home, is_expandable)
+
+    def _shorten(self, segment: Segment, end: int) -> None:
+        """Let the range of an expandable segment end at an address above its memory."""
+        tail = self.block_at(segment, end)
+        segment.home.remove_unmapped(tail)
+        segment.size = end - segment.address
+        tail.size = end - tail.address
+        if tail.size:
+            segment.home.add_unmapped(tail)
+        elif tail.prev is not None:
+            tail.prev.next = None
 
     def force_segment(self, address: int, size: int, home: FreeList) -> Segment:
         """Enter a segment that nobody asked for; all of it is free."""
@@ -195,21 +214,34 @@ class RecordedAllocator(Allocator):
         home.add(segment.first)
         return segment
 
-    def force_map(self, address: int, size: int, home: FreeList, base: int) -> Block:
-        """Map pages that nobody asked for, in the range that holds them or in a new one from `base` on."""
+    def unmapped_at(self, address: int, size: int, stream: int, home: FreeList | None = None) -> Block | None:
+        """Find the unmapped range of an expandable segment in which pages could be mapped at an address."""
         segment = self.segment_at(address)
-        block = self.block_at(segment, address) if segment is not None and segment.home is home else None
-        if block is None or block.state != UNMAPPED or block.address + block.size < address + size:
-            segment = self.add_segment(base, RANGE_REACH, home, is_expandable=True)
-            block = segment.first
-            home.add_unmapped(block)
+        if segment is None or not segment.is_expandable or segment.home.stream != stream:
+            return None
+        page = self.settings.page_size(segment.home.pool.is_small)
+        if (address - segment.address) % page or size % page or segment.home is not (home or segment.home):
+            return None
+        block = self.block_at(segment, address)
+        fits = block.state == UNMAPPED and address + size <= block.address + block.size
+        return block if fits else None
+
+    def force_map(self, block: Block, address: int, size: int) -> Segment:
+        """Map pages inside an unmapped range that nobody asked for."""
+        home = block.segment.home
         if block.address < address:
             home.remove_unmapped(block)
             self.cut_unmapped(block, address - block.address)
             home.add_unmapped(block)
             block = block.next or block
         self.map_range(block, size)
-        return block
+        return block.segment
+
+    def force_range(self, base: int, home: FreeList) -> Block:
+        """Enter a range for an expandable segment that nobody asked for."""
+        segment = self.add_segment(base, RANGE_REACH, home, is_expandable=True)
+        home.add_unmapped(segment.first)
+        return segment.first
 
     def force_unmap(self, block: Block, begin: int, end: int) -> None:
         """Take memory away from what lies between two addresses in a free block of an expandable segment."""

@@ -120,6 +120,7 @@ class _Replayer:
         self.has_requests = records_requests(events)
         self.walk_limit = 50 * len(events) + 1_000_000
         self.is_lost = False
+        self.has_learned = False
         self.saw_tie = False
         self.large_segment_size: int | None = None
         self.unsplit_pools: set[PoolId] = set()
@@ -147,36 +148,44 @@ class _Replayer:
     def enter_opening(self) -> None:
         """Set up the segments and blocks that were there before the first event."""
         allocator = self.allocator
-        tails = [self.enter_segment(segment) for segment in self.opening.segments]
+        segments = [self.enter_segment(segment) for segment in self.opening.segments]
+        tails: dict[int, Block] = {}
         for one in self.opening.allocations:
-            tail = None if one.segment is None else tails[one.segment]
-            if tail is None or one.segment is None:
+            segment = None if one.segment is None else segments[one.segment]
+            tail = (
+                None if segment is None else _forward(tails.get(segment.address, segment.first), one.address)
+            )
+            if segment is None or tail is None:
                 self.seat_nowhere(one)
             else:
-                tails[one.segment] = self.seat(one, tail)
+                tails[segment.address] = self.seat(one, tail)
         self.peak_allocated = Peak(allocator.allocated, None)
         self.peak_active = Peak(allocator.active, None)
         self.peak_requested = Peak(allocator.requested, None)
         self.peak_reserved = Peak(allocator.reserved, None)
 
-    def enter_segment(self, one: OpeningSegment) -> Block | None:
+    def enter_segment(self, one: OpeningSegment) -> Segment | None:
         """Enter a segment that was there before the first event; all of it is free as yet."""
         allocator = self.allocator
-        if not RecordedEvent(-1, "", one.address, one.size, 0).is_usable or allocator.overlapping(
-            one.address, one.size
-        ):
-            self.note(
-                None, "opening", None, one.address, "a segment of the opening state overlaps another one"
-            )
-            return None
         home = allocator.home(one.pool, one.is_small, one.stream)
         if one.is_expandable:
-            base = self.opening.range_base(one, self.settings.page_size(one.is_small))
-            return allocator.force_map(one.address, one.size, home, base)
-        return allocator.force_segment(one.address, one.size, home).first
+            unmapped = allocator.unmapped_at(one.address, one.size, one.stream, home)
+            if unmapped is not None:
+                return allocator.force_map(unmapped, one.address, one.size)
+        is_usable = RecordedEvent(-1, "", one.address, one.size, one.stream).is_usable
+        if not is_usable or allocator.overlapping(one.address, one.size):
+            reason = "a segment of the opening state overlaps another one"
+            self.note(None, "opening", None, one.address, reason)
+            return None
+        if not one.is_expandable:
+            return allocator.force_segment(one.address, one.size, home)
+        base = self.opening.range_base(one, self.settings.page_size(one.is_small))
+        if allocator.overlapping(base, one.address + one.size - base):
+            base = one.address
+        return allocator.force_map(allocator.force_range(base, home), one.address, one.size)
 
     def seat(self, one: OpeningAllocation, tail: Block) -> Block:
-        """Put an opening allocation into the last block of its segment so far; return the new last one."""
+        """Put an opening allocation into the free block at its address; return the block above."""
         allocator = self.allocator
         block = allocator.carve(tail, one.address)
         if one.room < block.size:
@@ -199,15 +208,19 @@ class _Replayer:
         self.count_unplaced(one.address, ticket)
         if one.is_pending:
             self.pending_at_opening.add(ticket)
-            self.allocator.allocated -= one.requested or 0
+            self.allocator.allocated -= self.carried(ticket)
 
     def count_unplaced(self, address: int, ticket: int) -> None:
-        """Count an allocation that lies in no known segment by what it requested."""
-        requested = self.rows.requested[ticket] or 0
+        """Count an allocation that lies in no known segment."""
         self.unplaced[address] = ticket
-        self.allocator.allocated += requested
-        self.allocator.active += requested
-        self.allocator.requested += requested
+        self.allocator.allocated += self.carried(ticket)
+        self.allocator.active += self.carried(ticket)
+        self.allocator.requested += self.rows.requested[ticket] or 0
+
+    def carried(self, ticket: int) -> int:
+        """Tell what sums carry for a placement: its size where that is known, else what was requested."""
+        held = self.rows.held[ticket]
+        return (self.rows.requested[ticket] or 0) if held is None else held
 
     def append(
         self,
@@ -354,7 +367,7 @@ class _Replayer:
         """Note that the program dropped a block, wherever it lies."""
         self.rows.free_requested_ix[ticket] = ix
         if block is None:
-            self.allocator.allocated -= self.rows.requested[ticket] or 0
+            self.allocator.allocated -= self.carried(ticket)
         else:
             self.allocator.request_free(block)
 
@@ -375,20 +388,16 @@ class _Replayer:
             )
             return
         if self.rows.free_requested_ix[ticket] is None and ticket not in self.pending_at_opening:
-            if self.has_requests:
-                self.note(
-                    ix,
-                    "lost_free",
-                    None,
-                    address,
-                    "a free completes that was not requested: events are missing",
-                )
-            elif not self.notes:
-                self.notes.append(
-                    "the recording leaves out free_requested; blocks count as dropped when freed"
-                )
             if self.run:
                 self.settle_idle()
+                self.odd_completion(ix, address, size, stream)
+                return
+            if self.has_requests:
+                reason = "a free completes that was not requested: events are missing"
+                self.note(ix, "lost_free", None, address, reason)
+            elif not self.notes:
+                told = "the recording leaves out free_requested; blocks count as dropped when freed"
+                self.notes.append(told)
             self.drop(ticket, block, ix)
             self.end(ticket, block, ix)
         elif block is None:
@@ -401,9 +410,8 @@ class _Replayer:
         """End an allocation, wherever it lies."""
         self.rows.death_ix[ticket] = ix
         if block is None:
-            requested = self.rows.requested[ticket] or 0
-            self.allocator.active -= requested
-            self.allocator.requested -= requested
+            self.allocator.active -= self.carried(ticket)
+            self.allocator.requested -= self.rows.requested[ticket] or 0
             del self.unplaced[self.rows.address[ticket]]
         else:
             self.allocator.complete_free(block)
@@ -534,6 +542,9 @@ class _Replayer:
                     driver.next.address,
                     "segments changed more than this request explains",
                 )
+                if block is not None:
+                    block.segment.home.add(block)
+                    block = None
         self.force_rest()
         return block
 
@@ -658,19 +669,21 @@ class _Replayer:
     def force_growth(self, event: RecordedEvent) -> None:
         """Enter a segment or pages where the recording has them."""
         allocator = self.allocator
-        for segment in allocator.overlapping(event.address, event.size):
-            self.clear(segment, event.ix)
+        if event.action == "segment_map":
+            unmapped = allocator.unmapped_at(event.address, event.size, event.stream)
+            if unmapped is not None:
+                allocator.force_map(unmapped, event.address, event.size)
+                return
+        while segments := allocator.overlapping(event.address, event.size):
+            self.clear(segments[0], event.ix)
         pool = self.opening.growth_pools.get(event.ix, DEFAULT_POOL)
         if event.action == "segment_alloc":
             home = allocator.home(pool, event.size <= SMALL_SEGMENT, event.stream)
             allocator.force_segment(event.address, event.size, home)
-            return
-        segment = allocator.segment_at(event.address)
-        home = segment.home if segment is not None and segment.is_expandable else None
-        if home is None or home.stream != event.stream:
+        else:
             is_small = event.size % self.settings.large_segment_size != 0
             home = allocator.home(pool, is_small, event.stream)
-        allocator.force_map(event.address, event.size, home, event.address)
+            allocator.force_map(allocator.force_range(event.address, home), event.address, event.size)
 
     def force_unmap(self, event: RecordedEvent) -> None:
         """Take memory away from pages where the recording does."""
@@ -723,11 +736,13 @@ class _Replayer:
                 address,
                 self.reason(address, chosen),
             )
-        block = None if self.is_lost else self.allocator.locate(address)
         ticket = len(self.rows)
-        before = self.unplaced.get(address)
+        before = self.allocator.live.get(address)
         if before is not None:
-            self.lose(before, None, ix)
+            self.lose(before.ticket, before, ix)
+        elif address in self.unplaced:
+            self.lose(self.unplaced[address], None, ix)
+        block = None if self.is_lost else self.allocator.locate(address)
         if block is None:
             self.append(address, size, None, home.stream, None, None, ix, False)
             self.count_unplaced(address, ticket)
@@ -799,6 +814,8 @@ class _Replayer:
         """Put together what was found."""
         differences = list(self.final_differences())
         rows = self.rows
+        if self.has_learned:
+            self.recount()
         return Replay(
             placements=rows,
             opening_segments=self.opening.segments,
@@ -859,5 +876,46 @@ class _Replayer:
     def learn(self, address: int, size: int, state: str) -> None:
         """Take the size of a block that lives at the end from the file."""
         block = self.allocator.live.get(address)
-        if block is not None and state != "inactive":
+        if block is not None and state != "inactive" and self.rows.held[block.ticket] != size:
             self.rows.held[block.ticket] = size
+            self.has_learned = True
+
+    def recount(self) -> None:
+        """Add up allocated and active bytes once more, with the sizes that the file told in the end."""
+        rows, count = self.rows, len(self.events)
+        allocated, active = [0] * (count + 1), [0] * (count + 1)
+        for ticket in range(len(rows)):
+            size = self.carried(ticket)
+            birth, dropped, death = (
+                rows.birth_ix[ticket],
+                rows.free_requested_ix[ticket],
+                rows.death_ix[ticket],
+            )
+            start = 0 if birth is None else birth + 1
+            active[start] += size
+            if death is not None:
+                active[death + 1] -= size
+            if ticket not in self.pending_at_opening:
+                allocated[start] += size
+                if dropped is not None:
+                    allocated[dropped + 1] -= size
+        self.peak_allocated, self.allocator.allocated = _highest(allocated)
+        self.peak_active, self.allocator.active = _highest(active)
+
+
+def _forward(block: Block, address: int) -> Block | None:
+    """Go up from a block to the free one that holds an address."""
+    while address >= block.address + block.size and block.next is not None:
+        block = block.next
+    return block if block.state == FREE and block.address <= address < block.address + block.size else None
+
+
+def _highest(changes: list[int]) -> tuple[Peak, int]:
+    """Add up changes, the first of which is the opening: the peak and what is left at the end."""
+    total = changes[0]
+    peak = Peak(total, None)
+    for ix, change in enumerate(changes[1:]):
+        total += change
+        if total > peak.value:
+            peak = Peak(total, ix)
+    return peak, total
