@@ -3,13 +3,17 @@
 What the tables mean is said in `schema` and queries/; no SQL runs here.
 """
 
+# pyarrow's stubs leave many generics open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +32,7 @@ _FORMAT = "tracekit dataset"
 
 
 @contextmanager
-def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
+def new_folder(folder: Path, *, force: bool = False) -> Generator[Path]:
     """A temporary folder beside `folder` that takes its name when the block ends without an error.
 
     Raises:
@@ -52,7 +56,8 @@ def new_folder(folder: Path, *, force: bool = False) -> Iterator[Path]:
             partial.rename(folder)
     except OSError as error:
         raise DatasetError(
-            f"cannot write {folder}: {error.strerror or error}", "free some space or choose another folder with -o"
+            f"cannot write {folder}: {error.strerror or error}",
+            "free some space or choose another folder with -o",
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -77,11 +82,12 @@ def write_tables(tables: Mapping[str, pa.Table], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for name, table in tables.items():
         integers = [column.name for column in table.schema if column.type == pa.int64()]
+        texts = [column.name for column in table.schema if column.type != pa.int64()]
         pq.write_table(
             table,
             folder / f"{name}.parquet",
             compression="zstd",
-            use_dictionary=[column.name for column in table.schema if column.type != pa.int64()],
+            use_dictionary=texts,  # pyright: ignore[reportArgumentType] - a list of names is a documented choice
             column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
         )
 
@@ -113,11 +119,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DatasetError(
-            f"{folder} is not a tracekit dataset: it has no {MANIFEST}", "make one with: tracekit analyze SNAPSHOT"
+            f"{folder} is not a tracekit dataset: it has no {MANIFEST}",
+            "make one with: tracekit analyze SNAPSHOT",
         ) from None
     except (OSError, ValueError) as error:
         raise DatasetError(
-            f"{folder / MANIFEST} cannot be read: {error}", "make the dataset again with: tracekit analyze --force"
+            f"{folder / MANIFEST} cannot be read: {error}",
+            "make the dataset again with: tracekit analyze --force",
         ) from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise DatasetError(
@@ -126,7 +134,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     if manifest.get("schema_version") != SCHEMA_VERSION:
         raise DatasetError(
-            f"{folder} was written as version {manifest.get('schema_version')} of the tables, this tracekit reads version {SCHEMA_VERSION}",
+            f"{folder} holds version {manifest.get('schema_version')} of the tables, this tracekit reads {SCHEMA_VERSION}",
             "make it again from its snapshot with: tracekit analyze --force",
         )
     missing = [name for name in TABLES if not (folder / f"{name}.parquet").is_file()]

@@ -3,13 +3,17 @@
 No file is touched here and no meaning is given to a row; what an allocation is belongs to the replay and to queries/.
 """
 
+# pyarrow's stubs leave many generics open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
@@ -26,10 +30,13 @@ _SLICE = 65_536
 """Events turned into columns at a time: the dicts of a slice are let go before the next one is read."""
 
 _MOST_KEPT_FRAMES = 200_000
-"""Frame dicts kept alive to be known by identity: torch shares a few thousand; JSON shares none and may have millions."""
+"""Frame dicts kept alive to be known by identity: torch shares a few thousand, JSON shares none of its millions."""
 
 KNOWN_ACTIONS = frozenset(
-    "alloc free_requested free_completed segment_alloc segment_free segment_map segment_unmap oom snapshot annotate".split()
+    [
+        *("alloc", "free_requested", "free_completed", "oom", "snapshot", "annotate"),
+        *("segment_alloc", "segment_free", "segment_map", "segment_unmap"),
+    ]
 )
 """Every action that a torch release up to 2.15 writes; another one is kept, counted and left without effect."""
 
@@ -64,7 +71,13 @@ _EVENT_KEYS = {
     "internal_metadata": "internal_metadata",
 }
 _ANNOTATION_KEYS = {"device": "device", "name": "name", "stage": "stage", "time_us": "time_us"}
-_HOST_KEYS = {"action": "action", "addr": "address", "address": "address", "size": "size_bytes", "time_us": "time_us"}
+_HOST_KEYS = {
+    "action": "action",
+    "addr": "address",
+    "address": "address",
+    "size": "size_bytes",
+    "time_us": "time_us",
+}
 
 # What torch writes where it has nothing to say; NULL says it here.
 _NOTHING = {
@@ -109,7 +122,7 @@ class _Stacks:
     """Distinct frames and stacks, in order of first appearance.
 
     torch shares one list per captured traceback and one dict per distinct frame, so identity answers nearly every
-    question: a list is compared with the stacks of its probe (length and three frames' identities) by `==`, which
+    question: a list is compared with the stacks of its probe (length and two frames' identities) by `==`, which
     for shared frames is a comparison of pointers. Only what identity cannot tell is compared by content.
     """
 
@@ -127,8 +140,18 @@ class _Stacks:
         """Stack ids of frame lists, None where there is no list."""
         by_identity: dict[int, int | None] = {id(None): None}
         identities = list(map(id, lists))
+        known_by_probe = self._stacks_by_probe.get
         for identity, frames in dict(zip(identities, lists, strict=True)).items():
-            if frames is not None:
+            if frames:
+                # the hot path of stack_of, which a call a list would make half as fast again
+                count = len(frames)
+                for kept, stack_id in known_by_probe((count, id(frames[count // 3]), id(frames[count // 2])), ()):
+                    if kept == frames:
+                        by_identity[identity] = stack_id
+                        break
+                else:
+                    by_identity[identity] = self.stack_of(frames)
+            elif frames is not None:
                 by_identity[identity] = self.stack_of(frames)
         return list(map(by_identity.__getitem__, identities))
 
@@ -137,22 +160,15 @@ class _Stacks:
         count = len(frames)
         if count == 0:
             return self._by_content(())
-        probe = (count, id(frames[count // 3]), id(frames[count // 2]), id(frames[count * 3 // 4]))
-        known = self._stacks_by_probe.get(probe)
-        if known is not None:
-            for kept, stack_id in known:
-                if kept == frames:
-                    return stack_id
-        content = tuple(map(self._frame_by_identity.get, map(id, frames)))
-        if None in content:
-            frame_ids = tuple(map(self._frame_of, frames))
-            if None in map(self._frame_by_identity.get, map(id, frames)):
-                return self._by_content(frame_ids)  # frames not shared (JSON): the list would be kept for nothing
-        else:
-            frame_ids = tuple(frame_id for frame_id in content if frame_id is not None)
+        probe = (count, id(frames[count // 3]), id(frames[count // 2]))
+        for kept, stack_id in self._stacks_by_probe.get(probe, ()):
+            if kept == frames:
+                return stack_id
+        frame_ids = tuple(map(self._frame_of, frames))
         stack_id = self._by_content(frame_ids)
-        self._stacks_by_probe.setdefault(probe, []).append((frames, stack_id))
-        return stack_id
+        if None not in map(self._frame_by_identity.get, map(id, frames)):
+            self._stacks_by_probe.setdefault(probe, []).append((frames, stack_id))
+        return stack_id  # frames that are not shared (JSON) would be kept for nothing
 
     def _by_content(self, frame_ids: tuple[int, ...]) -> int:
         stack_id = self._stack_by_content.setdefault(frame_ids, len(self.stacks))
@@ -221,14 +237,11 @@ class _Flattener:
         """Every raw table; events first, so that stacks are numbered in the order of the trace."""
         traces = snapshot.device_traces
         event_counts = [len(trace) for trace in traces]
-        batches = [
-            batch for device, trace in enumerate(traces) for batch in self._events(device, trace)
-        ]
+        batches = [batch for device, trace in enumerate(traces) for batch in self._events(device, trace)]
         schema = TABLES["trace_event"].schema
         events = pa.Table.from_batches(batches, schema)
-        for action in pc.unique(events["action"]).to_pylist():
+        for action, count in _counts(events["action"]):
             if action not in KNOWN_ACTIONS:
-                count = pc.sum(pc.fill_null(pc.equal(events["action"], action), fill_value=action is None)).as_py()
                 self.notes["trace_event", f"action {action}"] += count
             if action == "annotate":
                 self._seen((2, 14))
@@ -349,7 +362,7 @@ class _Flattener:
         try:
             array = pa.array(values, kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            fits = {pa.int64(): _fits_integer, pa.string(): _fits_text, pa.bool_(): _fits_boolean}[kind]
+            fits = _FITS[kind]
             fitting: list[Any] = []
             for row, value in enumerate(values):
                 if value is None or fits(value):
@@ -362,11 +375,14 @@ class _Flattener:
             array = pa.array(fitting, kind)
         nothing = _NOTHING.get((table, column))
         if nothing is not None:
-            array = pc.if_else(pc.equal(array, nothing), pa.scalar(None, kind), array)
+            array = pc.if_else(pc.equal(array, pa.scalar(nothing, kind)), pa.scalar(None, kind), array)
         return array
 
     def _misfit(self, place: str, key: str, value: object, row: int, extras: list[Row | None]) -> None:
-        self.notes[place, f"{key} of type {type(value).__name__}" if type(value) is not int else f"{key} beyond 64 bits"] += 1
+        self.notes[
+            place,
+            f"{key} of type {type(value).__name__}" if type(value) is not int else f"{key} beyond 64 bits",
+        ] += 1
         extras[row] = (extras[row] or {}) | {key: value}
 
     # ---------------------------------------------------------------- the small tables
@@ -487,7 +503,9 @@ class _Flattener:
 
     def _devices(self, events: pa.Table, event_counts: Sequence[int], segments: Sequence[Row]) -> list[Row]:
         held = Counter(row["device"] for row in segments)
-        times = events.group_by("device", use_threads=False).aggregate([("time_us", "min"), ("time_us", "max")]).to_pylist()
+        times = (
+            events.group_by("device", use_threads=False).aggregate([("time_us", "min"), ("time_us", "max")]).to_pylist()
+        )
         spans = {row["device"]: (row["time_us_min"], row["time_us_max"]) for row in times}
         traced = {device: count for device, count in enumerate(event_counts) if count}
         return [
@@ -534,6 +552,14 @@ def _values(entries: Sequence[Row], key: str) -> list[Any]:
         return [entry.get(key) for entry in entries]
 
 
+def _counts(column: pa.ChunkedArray) -> list[tuple[Any, int]]:
+    """Each distinct value of a column with how often it occurs."""
+    counted = pc.value_counts(column)
+    values: list[Any] = counted.field(0).to_pylist()
+    counts: list[Any] = counted.field(1).to_pylist()
+    return list(zip(values, counts, strict=True))
+
+
 def _rows(name: str, rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=TABLES[name].schema)
 
@@ -550,7 +576,11 @@ def _fits_boolean(value: object) -> bool:
     return isinstance(value, bool)
 
 
-_FITS = {pa.int64(): _fits_integer, pa.string(): _fits_text, pa.bool_(): _fits_boolean}
+_FITS: dict[pa.DataType, Callable[[object], bool]] = {
+    pa.int64(): _fits_integer,
+    pa.string(): _fits_text,
+    pa.bool_(): _fits_boolean,
+}
 
 
 def _host_type(column: str) -> pa.DataType:

@@ -4,6 +4,10 @@ Rows become the plain sequences that `tracekit.allocator` takes, and its answers
 allocator is known here, and no file.
 """
 
+# pyarrow's stubs leave many generics open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 import json
@@ -35,12 +39,13 @@ def place(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     segments = final_segments(tables)
     blocks = {
         (row["device"], row["address"]): (row["block_id"], row["stack_id"])
-        for row in tables["block"].filter(pc.not_equal(tables["block"]["state"], "inactive")).to_pylist()
+        for row in tables["block"].filter(pc.not_equal(tables["block"]["state"], pa.scalar("inactive"))).to_pylist()
     }
     replays: list[Row] = []
     mismatches: list[Row] = []
     placements: list[pa.Table] = []
-    for device in tables["device"]["device"].to_pylist():
+    devices: list[Any] = tables["device"]["device"].to_pylist()
+    for device in devices:
         trace = device_trace(tables["trace_event"], device)
         replay = replay_recording(device_events(trace), segments[device], settings)
         replays.append(_replay_row(device, replay, has_trace=len(trace) > 0))
@@ -66,7 +71,9 @@ def final_segments(tables: Mapping[str, pa.Table]) -> defaultdict[int, list[Fina
     blocks: defaultdict[int, list[FinalBlock]] = defaultdict(list)
     for row in tables["block"].to_pylist():
         if row["address"] is not None and row["size_bytes"] is not None:
-            block = FinalBlock(row["address"], row["size_bytes"], row["requested_size_bytes"], row["state"] or "inactive")
+            block = FinalBlock(
+                row["address"], row["size_bytes"], row["requested_size_bytes"], row["state"] or "inactive"
+            )
             blocks[row["segment_id"]].append(block)
     segments: defaultdict[int, list[FinalSegment]] = defaultdict(list)
     for row in tables["segment"].to_pylist():
@@ -86,9 +93,8 @@ def final_segments(tables: Mapping[str, pa.Table]) -> defaultdict[int, list[Fina
 
 def device_trace(events: pa.Table, device: int) -> pa.Table:
     """The rows of one device; the whole table, untouched, where there is no other."""
-    if pc.all(pc.equal(events["device"], device)).as_py():
-        return events
-    return events.filter(pc.equal(events["device"], device))
+    is_its = pc.equal(events["device"], pa.scalar(device))
+    return events if pc.all(is_its).as_py() else events.filter(is_its)
 
 
 def device_events(trace: pa.Table) -> Events:
@@ -119,11 +125,9 @@ def parse_pool(text: str | None) -> tuple[int, int] | None:
 
 def _shared_texts(column: pa.ChunkedArray) -> list[str | None]:
     """A column of few distinct texts as a list that holds each text once."""
-    encoded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0) if encoded.num_chunks else pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([], pa.string()))
-    words = encoded.dictionary.to_pylist()
-    return list(map(words.__getitem__, encoded.indices.to_pylist()))
+    texts: list[str | None] = pc.unique(column).to_pylist()
+    positions: list[Any] = pc.index_in(column, pa.array(texts, pa.string())).to_pylist()
+    return list(map(texts.__getitem__, positions))
 
 
 def _placement_table(

@@ -4,6 +4,10 @@ What a table holds is said here and nowhere else; how it is filled belongs to `f
 to the SQL under queries/.
 """
 
+# pyarrow's stubs leave many generics open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -36,10 +40,12 @@ def _table(name: str, doc: str, key: str, columns: str) -> TableSpec:
     fields: list[pa.Field] = []
     for line in columns.strip().splitlines():
         column, kind, unit, meaning = line.strip().split(maxsplit=3)
-        metadata = {"doc": meaning} | ({} if unit == "-" else {"unit": unit})
+        metadata: dict[bytes | str, bytes | str] = {"doc": meaning}
+        if unit != "-":
+            metadata["unit"] = unit
         fields.append(pa.field(column, _TYPES[kind], metadata=metadata))
-    metadata = {"doc": doc, "schema_version": str(SCHEMA_VERSION)}
-    return TableSpec(name, doc, tuple(key.split()), pa.schema(fields, metadata=metadata))
+    about: dict[bytes | str, bytes | str] = {"doc": doc, "schema_version": str(SCHEMA_VERSION)}
+    return TableSpec(name, doc, tuple(key.split()), pa.schema(fields, metadata=about))
 
 
 _RAW = (

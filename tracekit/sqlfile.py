@@ -1,4 +1,4 @@
-"""A file of queries/ becomes a named, documented SELECT; the order in which a set of them can be created.
+"""A file of queries/ becomes a named, documented SELECT, and a set of them gets an order to be created in.
 
 The header's grammar is known here and nowhere else. No database is opened here.
 """
@@ -8,25 +8,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 LAYERS = ("fact", "label", "ledger", "report", "check")
 """From the ground up: a layer reads the tables, itself and the layers before it, never one after it."""
 
-_FIELD = re.compile(r"(layer|grain|reads|stored):\s*(.*)")
+_FIELD = re.compile(r"(layer|grain|reads|stored|parameters):\s*(.*)")
 _COLUMN = re.compile(r" {2,4}(\w+): (.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class SqlFile:
-    """One view: the file's stem is its name.
+    """One view, or one table macro where it has parameters: the file's stem is its name.
 
     Attributes:
         doc: what a row is.
         grain: the columns that identify a row.
         reads: the tables and views the SELECT references.
         is_stored: whether `analyze` writes its rows into the dataset, because they are asked for again and again.
+        parameters: the macro's parameters in order; none for a view.
         columns: each output column with its meaning, in order.
         text: the SELECT, without its header.
     """
@@ -37,6 +39,7 @@ class SqlFile:
     grain: tuple[str, ...]
     reads: tuple[str, ...]
     is_stored: bool
+    parameters: tuple[str, ...]
     columns: dict[str, str]
     text: str
 
@@ -81,11 +84,20 @@ def parse(name: str, source: str) -> SqlFile:
         grain=_names(header.fields["grain"]),
         reads=_names(header.fields["reads"]),
         is_stored=header.fields.get("stored", "") == "yes",
+        parameters=_names(header.fields.get("parameters", "")),
         columns=header.columns,
         text="\n".join(lines[count:]).strip().removesuffix(";"),
     )
 
 
+def creation(file: SqlFile) -> str:
+    """The statement that creates a view, a stored view's table or a macro."""
+    if file.parameters:
+        return f"create macro {file.name}({', '.join(file.parameters)}) as table {file.text}"
+    return f"create {'table' if file.is_stored else 'view'} {file.name} as {file.text}"
+
+
+@cache
 def load(folder: Path) -> dict[str, SqlFile]:
     """Every view under a folder, ordered so that each comes after what it reads.
 

@@ -3,6 +3,10 @@
 No other module imports duckdb. What the views mean is said in queries/, and nothing is drawn or printed here.
 """
 
+# pyarrow's stubs leave many generics open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 import hashlib
@@ -45,12 +49,10 @@ class Warehouse:
         for name in TABLES:
             self._connection.register(name, sources[name])
         for view in self.views.values():
-            if not view.is_stored:
-                run(f"create view {view.name} as {view.text}")
-            elif stored is not None:
+            if view.is_stored and stored is not None:
                 self._connection.register(view.name, stored[view.name])
             else:
-                run(f"create table {view.name} as {view.text}")
+                run(sqlfile.creation(view))
         run("set lock_configuration = true")
 
     @classmethod
@@ -74,17 +76,21 @@ class Warehouse:
         """The rows of one query, all of them.
 
         Raises:
-            QueryError: with DuckDB's own words and the line of the query, where it fails or asks for what it may not have.
+            QueryError: with DuckDB's words and the query's line, where it fails or asks for what it may not have.
         """
         try:
             relation = self._connection.sql(query, params=parameters)
-            return pa.table({}) if relation is None else relation.to_arrow_table()
+            if relation is None:  # pyright: ignore[reportUnnecessaryComparison] - so it is for what is no SELECT
+                return pa.table({})
+            return relation.to_arrow_table()
         except duckdb.Error as error:
             raise _query_error(error) from error
         except RecursionError as error:
             raise QueryError("the query is nested too deeply", "write it with fewer parentheses") from error
 
-    def rows(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+    def rows(
+        self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None
+    ) -> list[dict[str, Any]]:
         """The rows of a small query as dicts.
 
         Raises:
@@ -98,7 +104,7 @@ class Warehouse:
         Raises:
             QueryError: where there is none of that name.
         """
-        if name not in TABLES and name not in self.views:
+        if name not in TABLES and (name not in self.views or self.views[name].parameters):
             raise QueryError(f"there is no table or view called {name!r}", "see their names with: tracekit schema")
         return self.sql(f'select * from "{name}"')  # noqa: S608 - a name from the two lists just checked
 

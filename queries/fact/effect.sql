@@ -26,14 +26,15 @@ select
     0::bigint as active_bytes,
     0::bigint as reserved_bytes
 from placement
-where free_requested_event_ix is not null
+where free_requested_event_ix is not null and free_requested_event_ix is distinct from death_event_ix
 union all
 select
     device,
     death_event_ix as event_ix,
     -coalesce(requested_bytes, held_bytes, 0) as requested_bytes,
     case
-        when free_requested_event_ix is null and not is_pending_at_start then -coalesce(held_bytes, requested_bytes, 0)
+        -- a completion whose request was not recorded is the drop as well
+        when coalesce(free_requested_event_ix, death_event_ix) = death_event_ix and not is_pending_at_start then -coalesce(held_bytes, requested_bytes, 0)
         else 0
     end as allocated_bytes,
     -coalesce(held_bytes, requested_bytes, 0) as active_bytes,

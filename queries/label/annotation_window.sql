@@ -2,6 +2,7 @@
 -- layer: label
 -- grain: device, begin_annotation_ix
 -- reads: annotation, trace_event
+-- stored: yes
 --   device: the device
 --   begin_annotation_ix: its START mark
 --   name: the range's name
@@ -80,3 +81,4 @@ select
     end as phase,
     try_cast(nullif(regexp_extract(name, '(?i)(?:^|[^a-z])(?:profiler)?(?:step|iteration|iter)\s*[#:_= -]*\s*(\d+)\s*$', 1), '') as bigint) as step
 from ended
+order by device, begin_annotation_ix

@@ -7,21 +7,21 @@
 --   rule_id: the rule's name
 --   priority: the lowest number wins
 --   bucket: the bucket it puts allocations in
---   evidence: what it rests on: stack, annotation (of a phase), lifetime or size
---   role: condition on allocation_trait.roles
---   free_role: condition on allocation_trait.free_roles
---   library: condition on allocation_trait.library
---   phase: condition on allocation_trait.phase
---   free_phase: condition on allocation_trait.free_phase
---   lifetime: condition on allocation_trait.lifetime
---   operator: condition on allocation_trait.operator
---   module_line: condition on allocation_trait.module_line
---   size_like: condition on allocation_trait.size_like
---   origin: condition on allocation_trait.origin
+--   evidence: what it rests on: stack, lifetime or size
+--   role: condition on allocation_kind.roles
+--   free_role: condition on allocation_kind.free_roles
+--   library: condition on allocation_kind.library
+--   phase: condition on allocation_kind.phase
+--   free_phase: condition on allocation_kind.free_phase
+--   lifetime: condition on allocation_kind.lifetime
+--   operator: condition on allocation_kind.operator
+--   module_part: condition on allocation_kind.module_part
+--   size_like: condition on allocation_kind.size_like
+--   origin: condition on allocation_kind.origin
 --   why: a sentence for the person
 select
     rule_id, priority::bigint as priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime,
-    operator, module_line, size_like, origin, why
+    operator, module_part, size_like, origin, why
 from (
     values
     -- what a library or a tool asked for, whenever it was
@@ -67,6 +67,6 @@ from (
     ('before_recording', 900, 'before_recording', 'lifetime', null, null, null, null, null, null, null, null, null, 'opening', 'older than the recording, which does not say who asked'),
     ('unattributed', 999, 'unattributed', 'none', null, null, null, null, null, null, null, null, null, null, 'no rule explains it')
 ) as listed (
-    rule_id, priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime, operator, module_line,
+    rule_id, priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime, operator, module_part,
     size_like, origin, why
 )

@@ -1,7 +1,7 @@
 -- One run of consecutive events in one phase of one training step.
 -- layer: label
 -- grain: device, begin_event_ix
--- reads: trace_event, stack_label, annotation_window, replay
+-- reads: trace_event, stack_label, annotation_window
 -- stored: yes
 --   device: the device
 --   begin_event_ix: its first event

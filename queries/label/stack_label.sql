@@ -4,6 +4,7 @@
 -- reads: stack, stack_frame, frame, frame_label
 -- stored: yes
 --   stack_id: the stack
+--   requested_by: who asked, in one word: the autograd node, else the operator, else the Python frame
 --   autograd_node: the innermost autograd node running, such as LogSoftmaxBackward0; null outside backward
 --   operator: the innermost aten operator that does more than make room, such as addmm; null where no C++ frame tells
 --   outer_operator: the outermost aten operator, the one that the program or the node called
@@ -66,6 +67,7 @@ recording as (
 
 select
     stack.stack_id,
+    coalesce(told.autograd_node, told.working_operator, told.any_operator, told.user_frame, told.python_frame) as requested_by,
     told.autograd_node,
     coalesce(told.working_operator, told.any_operator) as operator,
     told.outer_operator,

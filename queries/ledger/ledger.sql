@@ -187,4 +187,4 @@ select
 from line
 inner join bucket on line.bucket = bucket.bucket
 inner join moment on line.device = moment.device and line.moment = moment.moment
-order by line.device, moment.event_ix nulls first, line.moment, bucket.bucket_order
+order by line.device, moment.moment_ix, bucket.bucket_order

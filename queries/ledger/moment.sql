@@ -1,25 +1,17 @@
 -- One moment at which the account is drawn up: the state after an event.
 -- layer: ledger
 -- grain: device, moment
--- reads: device, live_bytes, opening, span, trace_event
+-- reads: device, running_bytes, span, trace_event
 -- stored: yes
 --   device: the device
 --   moment: start, peak, end, oom (oom:2 and so on for later ones), or step:N, the peak of a step
+--   moment_ix: its place among the device's moments
 --   event_ix: the event it comes after; null before the first event
 --   requested_bytes: bytes asked for, until their block is back in the pool
 --   allocated_bytes: bytes in blocks held by the program
 --   active_bytes: bytes in blocks held by the program or waiting for another stream
 --   reserved_bytes: bytes in segments
-with state as (
-    select
-        device,
-        -1 as event_ix,
-        requested_bytes,
-        allocated_bytes,
-        active_bytes,
-        reserved_bytes
-    from opening
-    union all
+with state as materialized (
     select
         device,
         event_ix,
@@ -27,7 +19,7 @@ with state as (
         allocated_bytes,
         active_bytes,
         reserved_bytes
-    from live_bytes
+    from running_bytes
 ),
 
 stepped as (
@@ -101,20 +93,20 @@ named as (
     select
         device,
         'end' as moment,
-        max(event_ix) as event_ix,
+        event_count - 1 as event_ix,
         4 as moment_order
-    from state
-    group by device
+    from device
 )
 
 select
     named.device,
     named.moment,
+    row_number() over (partition by named.device order by named.moment_order, named.event_ix) - 1 as moment_ix,
     nullif(named.event_ix, -1)::bigint as event_ix,
     state.requested_bytes,
     state.allocated_bytes,
     state.active_bytes,
     state.reserved_bytes
 from named
-inner join state on named.device = state.device and named.event_ix = state.event_ix
-order by named.device, named.moment_order, named.event_ix
+asof inner join state on named.device = state.device and named.event_ix >= state.event_ix
+order by named.device, moment_ix

@@ -1,0 +1,48 @@
+# Two commands are meant for people: `make demo` and `make test`. Both make .venv first, on a bare machine with Python.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SAMPLE := samples/gpt2_b8/snapshot.pickle.xz
+
+.PHONY: demo test lint types unit bench format clean
+
+demo: $(VENV)/installed
+	@rm -rf demo && mkdir demo
+	$(BIN)/tracekit analyze $(SAMPLE) -o demo/gpt2_b8.tracekit
+	@echo
+	@echo "The dataset is in demo/gpt2_b8.tracekit; ask it anything:"
+	@echo "  $(BIN)/tracekit sql demo/gpt2_b8.tracekit \"from ledger where moment = 'peak'\""
+
+test: lint types unit
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed-dev
+	$(BIN)/basedpyright
+
+unit: $(VENV)/installed-dev
+	$(BIN)/pytest
+
+bench: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/analyze.py
+
+format: $(VENV)/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/installed: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@ $(VENV)/installed
+
+clean:
+	rm -rf $(VENV) demo dist build .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,130 @@
+-- One allocation's life as bucket rules see it: where it began, where it ended, and what it has the size of.
+-- layer: label
+-- grain: allocation_id
+-- reads: allocation, stack_label
+-- stored: yes
+--   allocation_id: the allocation
+--   device: the device
+--   stack_id: the stack that allocated it
+--   free_stack_id: the stack that dropped it; null where the recorder kept none of its own
+--   origin: recorded, or opening when it is older than the recording
+--   phase: the phase it was born in
+--   free_phase: the phase it was dropped in; of its twin in another step where the recording ends before it is
+--   lifetime: momentary (dropped in the phase and step of its birth), later_phase (in the same step), later_step, kept (alive when the recording ends) or unknown (born before it began, without a stack)
+--   is_twin_lifetime: whether free_phase and lifetime are those of its twin, the same allocation in another step
+--   size_like: loss, where it has the bytes of the largest allocation of a loss in some step; workspace, where it has the bytes of a cuBLAS workspace
+with recorder as (
+    -- below context="all" a free carries its allocation's stack, which tells nothing about the free
+    select
+        device,
+        coalesce(bool_or(free_stack_id <> stack_id), false) as has_free_stacks
+    from allocation
+    group by device
+),
+
+ranked as (
+    select
+        allocation_id,
+        device,
+        stack_id,
+        free_stack_id,
+        requested_bytes,
+        step,
+        phase,
+        birth_event_ix,
+        free_requested_event_ix,
+        free_step,
+        free_phase,
+        -- the how-manyth allocation of its stack, size and phase in its step: its twin in another step has the same rank
+        row_number() over (
+            partition by device, step, phase, stack_id, requested_bytes
+            order by birth_event_ix
+        ) as rank_in_step
+    from allocation
+),
+
+lived as (
+    select
+        ranked.* exclude (phase),
+        -- one older than the recording has only its stack to tell the phase of its birth
+        coalesce(ranked.phase, case when ranked.birth_event_ix is null then stack_label.phase end) as phase,
+        case
+            when ranked.free_requested_event_ix is null then 'kept'
+            when ranked.birth_event_ix is null and stack_label.phase is null then 'unknown'
+            when ranked.birth_event_ix is not null and ranked.free_step is distinct from ranked.step then 'later_step'
+            when ranked.free_phase is distinct from coalesce(ranked.phase, stack_label.phase) then 'later_phase'
+            else 'momentary'
+        end as lifetime
+    from ranked
+    left join stack_label on ranked.stack_id = stack_label.stack_id
+),
+
+last_step as (
+    select
+        device,
+        max(step) as step
+    from lived
+    group by device
+),
+
+cut_off as (
+    select lived.*
+    from lived
+    inner join last_step on lived.device = last_step.device and lived.step = last_step.step
+    where lived.lifetime = 'kept'
+),
+
+-- what the recording's end cut off, told by the same allocation in an earlier step of the recording
+twin as (
+    select
+        cut_off.allocation_id,
+        arg_max(lived.free_phase, lived.step) as free_phase,
+        arg_max(lived.lifetime, lived.step) as lifetime
+    from cut_off
+    inner join lived
+        on
+            cut_off.device = lived.device
+            and cut_off.phase = lived.phase
+            and cut_off.stack_id is not distinct from lived.stack_id
+            and cut_off.requested_bytes = lived.requested_bytes
+            and cut_off.rank_in_step = lived.rank_in_step
+            and lived.step < cut_off.step
+    where lived.lifetime in ('momentary', 'later_phase', 'later_step')
+    group by cut_off.allocation_id
+),
+
+loss_size as (
+    select distinct
+        device,
+        requested_bytes
+    from (
+        select
+            lived.device,
+            lived.step,
+            max(lived.requested_bytes) as requested_bytes
+        from lived
+        inner join stack_label on lived.stack_id = stack_label.stack_id
+        where list_contains(stack_label.roles, 'loss') and lived.phase = 'forward'
+        group by lived.device, lived.step
+    )
+)
+
+select
+    lived.allocation_id,
+    lived.device,
+    lived.stack_id,
+    case when recorder.has_free_stacks then lived.free_stack_id end as free_stack_id,
+    case when lived.birth_event_ix is null then 'opening' else 'recorded' end as origin,
+    lived.phase,
+    case when twin.lifetime is null then lived.free_phase else twin.free_phase end as free_phase,
+    coalesce(twin.lifetime, lived.lifetime) as lifetime,
+    twin.lifetime is not null as is_twin_lifetime,
+    case
+        when loss_size.requested_bytes is not null then 'loss'
+        when lived.requested_bytes in (8519680, 33554432) then 'workspace'
+    end as size_like
+from lived
+inner join recorder on lived.device = recorder.device
+left join twin on lived.allocation_id = twin.allocation_id
+left join loss_size on lived.device = loss_size.device and lived.requested_bytes = loss_size.requested_bytes
+order by lived.allocation_id

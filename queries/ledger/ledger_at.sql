@@ -1,0 +1,82 @@
+-- One line of the account of one device after any event, -1 being before the first: from ledger_at(0, 3815).
+-- layer: ledger
+-- grain: bucket
+-- reads: allocation_bucket, bucket, effect, opening
+-- parameters: of_device, at_event_ix
+--   bucket: the bucket, see the view bucket
+--   requested_bytes: bytes asked for by its allocations that the program holds then
+--   held_bytes: bytes of their blocks; for block_slack, pending_free and cached, the bytes of that kind
+--   allocation_count: number of those allocations
+--   entry_bytes: what the line adds to the account; the lines add up to the reserved bytes
+with alive as (
+    select
+        bucket,
+        requested_bytes,
+        held_bytes,
+        is_pending_at_start or coalesce(free_requested_event_ix <= at_event_ix, false) as is_pending
+    from allocation_bucket
+    where
+        device = of_device
+        and coalesce(birth_event_ix, -1) <= at_event_ix
+        and (death_event_ix is null or death_event_ix > at_event_ix)
+),
+
+reserved as (
+    select
+        (select opening.reserved_bytes from opening where opening.device = of_device)
+        + coalesce(
+            (
+                select sum(effect.reserved_bytes) from effect
+                where effect.device = of_device and effect.event_ix <= at_event_ix
+            ),
+            0
+        ) as reserved_bytes
+),
+
+line as (
+    select
+        bucket,
+        sum(requested_bytes) as requested_bytes,
+        sum(held_bytes) as held_bytes,
+        count(*) as allocation_count,
+        sum(requested_bytes) as entry_bytes
+    from alive
+    where not is_pending
+    group by bucket
+    union all
+    select
+        'block_slack' as bucket,
+        0 as requested_bytes,
+        coalesce(sum(held_bytes - requested_bytes), 0) as held_bytes,
+        0 as allocation_count,
+        coalesce(sum(held_bytes - requested_bytes), 0) as entry_bytes
+    from alive
+    where not is_pending
+    union all
+    select
+        'pending_free' as bucket,
+        coalesce(sum(requested_bytes), 0) as requested_bytes,
+        coalesce(sum(held_bytes), 0) as held_bytes,
+        count(*) as allocation_count,
+        coalesce(sum(held_bytes), 0) as entry_bytes
+    from alive
+    where is_pending
+    union all
+    select
+        'cached' as bucket,
+        0 as requested_bytes,
+        reserved.reserved_bytes - coalesce((select sum(alive.held_bytes) from alive), 0) as held_bytes,
+        0 as allocation_count,
+        reserved.reserved_bytes - coalesce((select sum(alive.held_bytes) from alive), 0) as entry_bytes
+    from reserved
+)
+
+select
+    line.bucket,
+    line.requested_bytes::bigint as requested_bytes,
+    line.held_bytes::bigint as held_bytes,
+    line.allocation_count::bigint as allocation_count,
+    line.entry_bytes::bigint as entry_bytes
+from line
+inner join bucket on line.bucket = bucket.bucket
+order by bucket.bucket_order

@@ -1,0 +1,91 @@
+-- One allocation with all that is known of it, for a person who asks why it is there.
+-- layer: report
+-- grain: allocation_id
+-- reads: allocation, allocation_bucket, bucket_rule, bucket, stack_label
+--   allocation_id: the allocation
+--   device: the device
+--   stream: the stream it was allocated on
+--   pool: its pool
+--   address: first address of its block
+--   segment_address: first address of its segment
+--   requested_bytes: what was asked for
+--   held_bytes: the block given out
+--   slack_bytes: what the block has beyond that
+--   is_held_known: whether held_bytes is the block's own size
+--   birth_event_ix: its alloc event; null when older than the recording
+--   free_requested_event_ix: when the program dropped it; null when it never did
+--   death_event_ix: when its block went back to the pool; null when it never did
+--   birth_us: time of its alloc event
+--   death_us: time its block went back to the pool
+--   step: the step it was born in
+--   phase: the phase it was born in
+--   phase_evidence: what says so
+--   free_step: the step it was dropped in
+--   free_phase: the phase it was dropped in
+--   requested_by: who asked
+--   autograd_node: the autograd node that asked
+--   operator: the operator that asked
+--   user_frame: the line of the user's own code
+--   freed_by: who dropped it, where the recorder kept that
+--   bucket: its bucket
+--   bucket_meaning: what belongs in that bucket
+--   rule_id: the rule that put it there
+--   rule_why: why that rule says so
+--   evidence: what the rule rests on
+--   sibling_count: allocations with the same stack, itself included
+--   sibling_bytes: what they asked for together
+--   stack_id: the stack that allocated it
+--   free_stack_id: the stack that dropped it
+with sibling as (
+    select
+        device,
+        stack_id,
+        count(*) as sibling_count,
+        sum(requested_bytes) as sibling_bytes
+    from allocation
+    group by device, stack_id
+)
+
+select
+    allocation.allocation_id,
+    allocation.device,
+    allocation.stream,
+    allocation.pool,
+    allocation.address,
+    allocation.segment_address,
+    allocation.requested_bytes,
+    allocation.held_bytes,
+    allocation.held_bytes - allocation.requested_bytes as slack_bytes,
+    allocation.is_held_known,
+    allocation.birth_event_ix,
+    allocation.free_requested_event_ix,
+    allocation.death_event_ix,
+    allocation.birth_us,
+    allocation.death_us,
+    allocation.step,
+    allocation.phase,
+    allocation.phase_evidence,
+    allocation.free_step,
+    allocation.free_phase,
+    stack_label.requested_by,
+    stack_label.autograd_node,
+    stack_label.operator,
+    stack_label.user_frame,
+    case when allocation.free_stack_id <> allocation.stack_id then free_label.requested_by end as freed_by,
+    allocation_bucket.bucket,
+    bucket.meaning as bucket_meaning,
+    allocation_bucket.rule_id,
+    bucket_rule.why as rule_why,
+    allocation_bucket.evidence,
+    sibling.sibling_count,
+    sibling.sibling_bytes::bigint as sibling_bytes,
+    allocation.stack_id,
+    allocation.free_stack_id
+from allocation
+inner join allocation_bucket on allocation.allocation_id = allocation_bucket.allocation_id
+inner join bucket_rule on allocation_bucket.rule_id = bucket_rule.rule_id
+inner join bucket on allocation_bucket.bucket = bucket.bucket
+inner join sibling
+    on allocation.device = sibling.device and allocation.stack_id is not distinct from sibling.stack_id
+left join stack_label on allocation.stack_id = stack_label.stack_id
+left join stack_label as free_label on allocation.free_stack_id = free_label.stack_id

@@ -1,0 +1,136 @@
+"""The main road, from a snapshot to a dataset, and the way in for every verb that takes either.
+
+Each step is another module's; nothing is computed or printed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tracekit import dataset
+from tracekit.errors import DatasetError
+from tracekit.flatten import flatten
+from tracekit.place import place
+from tracekit.schema import SCHEMA_VERSION
+from tracekit.snapshot import read_snapshot
+from tracekit.warehouse import Warehouse, fingerprint, stored_tables
+
+Tell = Callable[[str], None]
+"""Called with a word on what is being done, for the person who waits."""
+
+_SUFFIXES = (".gz", ".xz", ".zst", ".bz2", ".pickle", ".pkl", ".json")
+
+
+def _silent(_: str) -> None:
+    """Say nothing."""
+
+
+def build(source: str | Path, tell: Tell = _silent) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+    """Read a snapshot and place its allocations.
+
+    Args:
+        source: a snapshot file, or `-` for standard input.
+        tell: told what is being done.
+
+    Returns:
+        What the source was, and every table of `tracekit.schema`.
+
+    Raises:
+        SnapshotError: where the source is no snapshot that can be read.
+    """
+    tell("reading")
+    snapshot = read_snapshot(source)
+    about = asdict(snapshot.source)
+    tell("flattening")
+    tables = flatten(snapshot)
+    del snapshot
+    tell("replaying the allocator")
+    tables |= place(tables)
+    return about, tables
+
+
+def analyze(source: str | Path, folder: Path, *, force: bool = False, tell: Tell = _silent) -> None:
+    """Turn a snapshot into a dataset, whole or not at all.
+
+    Args:
+        source: a snapshot file, or `-` for standard input.
+        folder: where the dataset goes.
+        force: whether a dataset that is there already may be replaced.
+        tell: told what is being done.
+
+    Raises:
+        SnapshotError: where the source is no snapshot that can be read.
+        DatasetError: where the folder is in the way or cannot be written.
+    """
+    dataset.refuse_existing(folder, force=force)
+    about, tables = build(source, tell)
+    tell("labelling")
+    stored = stored_tables(tables)
+    tell("writing")
+    with dataset.new_folder(folder, force=force) as partial:
+        dataset.write_tables(tables, partial)
+        dataset.write_tables(stored, partial / dataset.STORED)
+        row_counts = {name: len(table) for name, table in tables.items()}
+        dataset.write_manifest(partial, about, row_counts, fingerprint())
+
+
+def dataset_folder(source: str) -> Path:
+    """Where a snapshot's dataset goes unless told otherwise: beside it, `NAME.tracekit`; here, for standard input."""
+    if source == "-":
+        return Path("stdin.tracekit")
+    path = Path(source)
+    name = path.name
+    while (suffix := Path(name).suffix) in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return path.with_name(f"{name}.tracekit")
+
+
+def open_any(source: str | Path, tell: Tell = _silent) -> Warehouse:
+    """Open a dataset, or a snapshot as if it were one.
+
+    A snapshot is analyzed into the user's cache directory (`TRACEKIT_CACHE` names another), under the hash of its
+    content, and found there the next time; standard input is analyzed in memory.
+
+    Raises:
+        SnapshotError: where the source is neither.
+        DatasetError: where it is a dataset of another version.
+    """
+    if str(source) == "-":
+        return Warehouse(build("-", tell)[1])
+    path = Path(source)
+    if path.is_dir():
+        return Warehouse.open(path)
+    try:
+        folder = _cache() / f"{_digest(path)}-{SCHEMA_VERSION}.tracekit"
+    except OSError:
+        return Warehouse(build(path, tell)[1])  # the reader says what is wrong with it
+    if not dataset.is_dataset(folder):
+        try:
+            analyze(path, folder, tell=tell)
+        except DatasetError:
+            return Warehouse(build(path, tell)[1])  # no room for a cache is no reason to fail
+    return Warehouse.open(folder)
+
+
+def _cache() -> Path:
+    told = os.environ.get("TRACEKIT_CACHE")
+    if told:
+        return Path(told)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "tracekit" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "tracekit"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tracekit"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]

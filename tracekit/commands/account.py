@@ -1,0 +1,88 @@
+"""The printed account: a summary in sentences and a ledger whose lines add up, as several verbs show it.
+
+The numbers come finished; only words and the order of lines are decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracekit import ledger, terminal
+from tracekit.terminal import mib, printable
+from tracekit.warehouse import Warehouse
+
+Row = dict[str, Any]
+
+
+def write_summary(warehouse: Warehouse, source: str) -> None:
+    """How high each device went, when, who asked, and its ledger at the peak."""
+    summaries = ledger.summaries(warehouse)
+    if not summaries:
+        print(f"{printable(source)}: no device has a segment or an event")
+    for row in summaries:
+        print("\n".join(summary_lines(row, source)))
+        print()
+        for moment in ledger.find_moments(warehouse, "peak", row["device"]):
+            write_ledger(ledger.lines(warehouse, moment))
+
+
+def summary_lines(row: Row, source: str) -> list[str]:
+    """What one row of the view device_summary says, in sentences."""
+    told = [f"{printable(source)}, device {row['device']}: {row['event_count']:,} events"]
+    if row["step_count"]:
+        told[0] += f", {row['step_count']:,} steps"
+    if row["event_count"] == 0:
+        told.append("No events were recorded: this is the state when the snapshot was taken.")
+    peak = f"peak {mib(row['peak_allocated_bytes'])} MiB allocated ({row['peak_allocated_bytes']:,} bytes)"
+    if row["peak_event_ix"] is None:
+        told.append(f"{peak}, held before the first event" if row["event_count"] else peak.replace("peak ", "", 1))
+    else:
+        where = f"at event {row['peak_event_ix']:,}"
+        if row["peak_step"] is not None:
+            where += f" in step {row['peak_step']}"
+        if row["peak_phase"] is not None:
+            where += f", {row['peak_phase']}"
+        told.append(f"{peak} {where}")
+        asker = printable(row["requested_by"]) if row["requested_by"] else "a stack without frames"
+        told.append(f"set by a request for {mib(row['request_bytes'])} MiB ({row['request_bytes']:,} bytes) by {asker}")
+    told.append(
+        f"reserved {mib(row['peak_reserved_bytes'])} MiB then,"
+        f" {mib(row['highest_reserved_bytes'])} MiB ({row['highest_reserved_bytes']:,} bytes) at most"
+    )
+    if row["oom_count"]:
+        told.append(f"out of memory: {row['oom_count']:,} requests failed; see: tracekit ledger DATASET --at oom")
+    told.append(f"replay: {row['verdict']}")
+    return told
+
+
+def write_ledger(rows: Sequence[Row]) -> None:
+    """Print an account: its allocations, what they add up to, and what the allocator keeps beside them."""
+    beside = {row["bucket"]: row for row in rows if row["bucket"] in ("block_slack", "pending_free", "cached")}
+    held = [row for row in rows if row["bucket"] not in beside]
+    allocated = sum(row["held_bytes"] for row in held)
+    requested = sum(row["requested_bytes"] for row in held)
+    count = sum(row["allocation_count"] for row in held)
+    reserved = sum(row["entry_bytes"] for row in rows)
+
+    cells: list[list[str]] = []
+
+    def add(name: str, size: int, allocations: int | None) -> None:
+        share = f"{100 * size / reserved:.1f} %" if reserved else ""
+        cells.append([name, mib(size), f"{size:,}", share, "" if allocations is None else f"{allocations:,}"])
+
+    for row in held:
+        add(row["bucket"], row["requested_bytes"], row["allocation_count"])
+    totals = [len(cells)]
+    add("requested", requested, count)
+    add("block_slack", allocated - requested, None)
+    totals.append(len(cells))
+    add("allocated", allocated, count)
+    if beside["pending_free"]["held_bytes"]:
+        add("pending_free", beside["pending_free"]["held_bytes"], beside["pending_free"]["allocation_count"])
+    add("cached", beside["cached"]["held_bytes"], None)
+    totals.append(len(cells))
+    add("reserved", reserved, None)
+    terminal.write_grid(
+        ["bucket", "MiB", "bytes", "share", "allocations"], cells, [False, True, True, True, True], totals
+    )

@@ -1,0 +1,68 @@
+"""`tracekit analyze`: the main job. What it prints is put together here; what it says is computed elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tracekit.commands import options
+
+
+@click.command("analyze", short_help="The main job: a snapshot becomes a dataset and a balanced account.")
+@click.argument("snapshots", metavar="SNAPSHOT...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where the dataset goes, NAME.tracekit beside the snapshot otherwise; the parent of several snapshots' datasets.",
+)
+@options.force
+@options.output_format
+@options.quiet
+def command(snapshots: tuple[str, ...], output: Path | None, force: bool, style: str, quiet: bool) -> None:
+    """Turn each SNAPSHOT into a dataset and print how high memory went, when, who asked, and where every byte is.
+
+    A snapshot is a file written by torch.cuda.memory._dump_snapshot (pickle or JSON, also compressed with gzip, xz,
+    zstd or bzip2), or - for standard input.
+    """
+    from tracekit import analysis, ledger, terminal
+    from tracekit.commands import account
+    from tracekit.warehouse import Warehouse
+
+    results: list[dict[str, Any]] = []
+    for source in snapshots:
+        folder = analysis.dataset_folder(source)
+        if output is not None:
+            folder = output / folder.name if len(snapshots) > 1 else output
+        with terminal.progress(quiet=quiet) as tell:
+            analysis.analyze(source, folder, force=force, tell=tell)
+        with Warehouse.open(folder) as warehouse:
+            if style == "table":
+                account.write_summary(warehouse, source)
+            else:
+                results.append({"snapshot": source, "dataset": str(folder), "devices": ledger.as_json(warehouse)})
+        if not quiet:
+            terminal.tell(f"dataset: {folder}")
+    if style == "json":
+        terminal.write_json(results[0] if len(results) == 1 else results)
+    elif style == "csv":
+        terminal.write_rows(
+            [
+                {"snapshot": result["snapshot"], "device": device["device"], **line}
+                for result in results
+                for device in result["devices"]
+                for line in device["ledger"]
+            ],
+            style,
+            [
+                "snapshot",
+                "device",
+                "bucket",
+                "requested_bytes",
+                "held_bytes",
+                "allocation_count",
+                "entry_bytes",
+            ],
+        )

@@ -1,0 +1,115 @@
+"""The balanced account at a moment, and what the recording says in summary: the queries behind the verbs.
+
+The numbers are made by queries/; here a moment's name becomes an event and rows get the shape that scripts rely on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tracekit.errors import QueryError
+from tracekit.warehouse import Warehouse
+
+Row = dict[str, Any]
+
+_EVENT = re.compile(r"event:(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment of one device: the state after an event, -1 being before the first."""
+
+    device: int
+    name: str
+    event_ix: int
+
+
+def summaries(warehouse: Warehouse) -> list[Row]:
+    """One row a device, see the view device_summary."""
+    return warehouse.rows("from device_summary")
+
+
+def find_moments(warehouse: Warehouse, name: str, device: int | None = None) -> list[Moment]:
+    """The moments a name stands for: one of each device that has it, or of the one device asked for.
+
+    Args:
+        warehouse: the dataset.
+        name: peak, end, oom, oom:N, start, step:N or event:N.
+        device: a device's ordinal.
+
+    Raises:
+        QueryError: where there is no such device or moment, with those that there are.
+    """
+    devices = {row["device"]: row["event_count"] for row in warehouse.rows("select device, event_count from device")}
+    if device is not None and device not in devices:
+        known = ", ".join(map(str, devices)) or "none"
+        raise QueryError(f"the recording has no device {device}", f"devices in it: {known}")
+    wanted = devices if device is None else {device: devices[device]}
+    event = _EVENT.fullmatch(name)
+    if event:
+        event_ix = int(event[1])
+        found = [Moment(one, name, event_ix) for one, count in wanted.items() if event_ix < count]
+        if not found:
+            longest = max(wanted.values(), default=0)
+            raise QueryError(
+                f"there is no event {event_ix:,}",
+                f"events are numbered from 0 to {longest - 1:,}" if longest else "the recording has no events",
+            )
+        return found
+    rows = warehouse.rows("select device, moment, event_ix from moment order by device, moment_ix")
+    found = [
+        Moment(row["device"], name, -1 if row["event_ix"] is None else row["event_ix"])
+        for row in rows
+        if row["moment"] == name and row["device"] in wanted
+    ]
+    if not found:
+        there = list(dict.fromkeys(row["moment"] for row in rows if row["device"] in wanted))
+        shown = there if len(there) <= 12 else [*there[:6], "...", *there[-5:]]
+        raise QueryError(f"the recording has no moment {name!r}", f"it has: {', '.join(shown)}, and event:N")
+    return found
+
+
+def lines(warehouse: Warehouse, moment: Moment) -> list[Row]:
+    """The account at a moment: bucket, requested_bytes, held_bytes, allocation_count, entry_bytes."""
+    return warehouse.rows("from ledger_at(?, ?)", [moment.device, moment.event_ix])
+
+
+def as_json(warehouse: Warehouse) -> list[Row]:
+    """Each device's summary with its ledger at the peak, in the shape of `tracekit analyze --format json`."""
+    peaks = {moment.device: moment for moment in find_moments(warehouse, "peak")} if summaries(warehouse) else {}
+    return [
+        {
+            "device": row["device"],
+            "event_count": row["event_count"],
+            "step_count": row["step_count"],
+            "peak": {
+                "event_ix": row["peak_event_ix"],
+                "allocated_bytes": row["peak_allocated_bytes"],
+                "requested_bytes": row["peak_requested_bytes"],
+                "reserved_bytes": row["peak_reserved_bytes"],
+                "step": row["peak_step"],
+                "phase": row["peak_phase"],
+                "requested_by": row["requested_by"],
+                "request_bytes": row["request_bytes"],
+            },
+            "peak_reserved_bytes": row["highest_reserved_bytes"],
+            "oom_count": row["oom_count"],
+            "replay": {
+                "is_exact": row["is_exact"],
+                "mismatch_count": row["mismatch_count"],
+                "first_mismatch_event_ix": row["first_mismatch_event_ix"],
+                "unknown_held_count": row["unknown_held_count"],
+                "verdict": row["verdict"],
+            },
+            "ledger": lines(warehouse, peaks[row["device"]]),
+        }
+        for row in summaries(warehouse)
+    ]
+
+
+def failures(warehouse: Warehouse) -> dict[str, list[Row]]:
+    """Every check by name with the rows that offend against it; an empty list where it holds."""
+    checks = [view.name for view in warehouse.views.values() if view.layer == "check"]
+    return {name: warehouse.table(name).to_pylist() for name in sorted(checks)}

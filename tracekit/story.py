@@ -1,0 +1,113 @@
+"""One allocation's story: which one is meant, and how its row reads in sentences.
+
+What is known of an allocation is put together by queries/report/allocation_story.sql; nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tracekit.errors import QueryError
+from tracekit.terminal import mib, printable
+from tracekit.warehouse import Warehouse
+
+Row = dict[str, Any]
+
+_EVENT = re.compile(r"event:(\d+)")
+_PLACE = re.compile(r"(0x[0-9a-fA-F]+|\d+)@(\d+)")
+
+
+def find(warehouse: Warehouse, which: str, device: int | None = None) -> Row:
+    """The row of allocation_story that is meant.
+
+    Args:
+        warehouse: the dataset.
+        which: an allocation_id, `event:N`, or `ADDRESS@EVENT`.
+        device: where events and addresses are meant; the first device that fits otherwise.
+
+    Raises:
+        QueryError: where nothing fits, with what to ask instead.
+    """
+    event, place = _EVENT.fullmatch(which), _PLACE.fullmatch(which)
+    if place:
+        address, event_ix = int(place[1], 0), int(place[2])
+        rows = warehouse.rows(
+            "from allocation_story where address <= $address and $address < address + greatest(held_bytes, 1)"
+            " and coalesce(birth_event_ix, -1) <= $event_ix"
+            " and (death_event_ix is null or death_event_ix > $event_ix)"
+            " and ($device is null or device = $device) order by device",
+            {"address": address, "event_ix": event_ix, "device": device},
+        )
+        missing = f"no allocation covers {place[1]} after event {event_ix:,}"
+    elif event:
+        event_ix = int(event[1])
+        rows = warehouse.rows(
+            "from allocation_story where $event_ix in (birth_event_ix, free_requested_event_ix, death_event_ix)"
+            " and ($device is null or device = $device) order by device",
+            {"event_ix": event_ix, "device": device},
+        )
+        missing = f"event {event_ix:,} neither allocates nor frees"
+    elif which.isdecimal():
+        rows = warehouse.rows("from allocation_story where allocation_id = $id", {"id": int(which)})
+        missing = f"there is no allocation {which}"
+    else:
+        raise QueryError(
+            f"{which!r} names no allocation",
+            "write an allocation_id, event:3815, or an address and an event as 0x7f2a@3815",
+        )
+    if not rows:
+        raise QueryError(
+            missing,
+            'list them with: tracekit sql DATASET "select * from allocation order by requested_bytes desc limit 20"',
+        )
+    return rows[0]
+
+
+def frames(warehouse: Warehouse, stack_id: int | None) -> list[Row]:
+    """The frames of a stack, innermost first; none where no stack was recorded."""
+    if stack_id is None:
+        return []
+    return warehouse.rows(
+        "select depth_ix, shown, origin, is_telling from stack_line where stack_id = ? order by depth_ix",
+        [stack_id],
+    )
+
+
+def sentences(row: Row) -> list[str]:
+    """The story in lines of text."""
+    asker = printable(row["requested_by"]) if row["requested_by"] else "nobody the recording names"
+    size = f"{mib(row['requested_bytes'])} MiB ({row['requested_bytes']:,} bytes)"
+    told = [f"allocation {row['allocation_id']}, device {row['device']}: {size} requested by {asker}"]
+    if row["is_held_known"]:
+        told.append(
+            f"block at {row['address']:#x} of {row['held_bytes']:,} bytes: {row['slack_bytes']:,} bytes of slack"
+            f" (pool {row['pool'] or 'not recorded'}, stream {row['stream']})"
+        )
+    else:
+        told.append(f"block at {row['address']:#x}; the file cannot tell its size, the requested bytes stand in for it")
+    told.append(f"born {_when(row['birth_event_ix'], row['step'], row['phase']) or 'before the recording began'}")
+    freed_by = f" by {printable(row['freed_by'])}" if row["freed_by"] else ""
+    freed = _when(row["free_requested_event_ix"], row["free_step"], row["free_phase"])
+    told.append(f"freed {freed}{freed_by}" if freed else "never freed in the recording")
+    if row["user_frame"]:
+        told.append(f"asked for in {printable(row['user_frame'])}")
+    told.append(f"bucket {row['bucket']}: {row['bucket_meaning']}")
+    told.append(f"by rule {row['rule_id']}: {row['rule_why']} (evidence: {row['evidence']})")
+    if row["stack_id"] is not None:
+        told.append(
+            f"siblings of the same stack: {row['sibling_count']:,} allocations, {mib(row['sibling_bytes'])} MiB"
+            f" ({row['sibling_bytes']:,} bytes) over the whole recording"
+        )
+    return told
+
+
+def _when(event_ix: int | None, step: int | None, phase: str | None) -> str | None:
+    if event_ix is None:
+        return None
+    place = [f"at event {event_ix:,}"]
+    if step is not None:
+        place.append(f"in step {step}")
+    if phase is not None:
+        place.append(phase)
+    return ", ".join(place)
