@@ -77,9 +77,7 @@ class BlockCache:
         pool = self.pools.get((pool_id, is_small))
         if pool is None:
             never_splits = pool_id in self.settings.no_split_pools
-            pool = self.pools[pool_id, is_small] = Pool(
-                pool_id, is_small, pool_id == DEFAULT_POOL, never_splits
-            )
+            pool = self.pools[pool_id, is_small] = Pool(pool_id, is_small, pool_id == DEFAULT_POOL, never_splits)
         home = pool.lists.get(stream)
         if home is None:
             kind = AgedFreeList if self.settings.orders_ties_by_age else FreeList

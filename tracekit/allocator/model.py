@@ -21,6 +21,7 @@ class Step(NamedTuple):
     address: int
     size: int
     stream: int
+    pool: PoolId
 
 
 class Driver(Protocol):
@@ -114,6 +115,10 @@ class Allocator(BlockCache):
         """Give everything idle back to the driver, as torch.cuda.empty_cache() does."""
         self.release_cached_blocks()
 
+    def note_step(self, action: str, address: int, size: int, home: FreeList) -> None:
+        """Write down what was done to make room."""
+        self.steps.append(Step(action, address, size, home.stream, home.pool.id))
+
     # A block that no pool has
 
     def obtain(self, home: FreeList, rounded: int) -> Block | None:
@@ -148,7 +153,7 @@ class Allocator(BlockCache):
         address = self.driver.reserve(size, home)
         if address is None:
             return None
-        self.steps.append(Step("segment_alloc", address, size, home.stream))
+        self.note_step("segment_alloc", address, size, home)
         return self.add_segment(address, size, home).first
 
     def borrow(self, home: FreeList, rounded: int) -> Block | None:
@@ -210,7 +215,7 @@ class Allocator(BlockCache):
         size = min((size + page - 1) // page * page, block.size)
         if not self.driver.map(block.address, size):
             return False
-        self.steps.append(Step("segment_map", block.address, size, home.stream))
+        self.note_step("segment_map", block.address, size, home)
         self.map_range(block, size)
         return True
 
@@ -224,9 +229,7 @@ class Allocator(BlockCache):
 
     def cut_unmapped(self, block: Block, size: int) -> None:
         """Cut a range that is on no list at `size`; the upper part is an unmapped range of its own."""
-        rest = Block(
-            block.address + size, block.size - size, block.segment, UNMAPPED, prev=block, next=block.next
-        )
+        rest = Block(block.address + size, block.size - size, block.segment, UNMAPPED, prev=block, next=block.next)
         if rest.next is not None:
             rest.next.prev = rest
         block.next = rest
@@ -247,7 +250,7 @@ class Allocator(BlockCache):
         if begin >= end:
             return
         self.driver.release(begin, end - begin)
-        self.steps.append(Step("segment_unmap", begin, end - begin, home.stream))
+        self.note_step("segment_unmap", begin, end - begin, home)
         self.unmap_range(block, begin, end)
 
     def unmap_range(self, block: Block, begin: int, end: int) -> None:
@@ -388,14 +391,12 @@ class Allocator(BlockCache):
         self.driver.release(segment.address, segment.size)
         segment.home.remove(block)
         self.remove_segment(segment)
-        self.steps.append(Step("segment_free", segment.address, segment.size, segment.home.stream))
+        self.note_step("segment_free", segment.address, segment.size, segment.home)
 
     def synchronize(self) -> None:
         """Wait for other streams: complete every pending free (synchronize_and_free_events)."""
         for block in self.pending():
-            self.steps.append(
-                Step("free_completed", block.address, block.requested, block.segment.home.stream)
-            )
+            self.note_step("free_completed", block.address, block.requested, block.segment.home)
             self.complete_free(block)
 
 

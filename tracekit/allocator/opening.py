@@ -83,11 +83,7 @@ class Opening:
         same grid is taken for one.
         """
         mapped = self.range_bases.get((run.pool, run.is_small, run.stream), [])
-        near = [
-            base
-            for base in mapped
-            if 0 <= run.address - base < RANGE_REACH and (run.address - base) % page == 0
-        ]
+        near = [base for base in mapped if 0 <= run.address - base < RANGE_REACH and (run.address - base) % page == 0]
         return min(near, default=run.address)
 
 
@@ -99,9 +95,7 @@ def rebuild_opening(events: Events, segments: Sequence[FinalSegment], settings: 
     """
     opening = Opening()
     opening.segments = _opening_segments(events, segments, opening)
-    opening.allocations = sorted(
-        _opening_allocations(events, segments, settings), key=lambda one: one.address
-    )
+    opening.allocations = sorted(_opening_allocations(events, segments, settings), key=lambda one: one.address)
     _seat(opening)
     doubtful = _settle_sizes(opening, settings)
     if doubtful:
@@ -109,9 +103,7 @@ def rebuild_opening(events: Events, segments: Sequence[FinalSegment], settings: 
     return opening
 
 
-def _opening_segments(
-    events: Events, finals: Sequence[FinalSegment], opening: Opening
-) -> list[OpeningSegment]:
+def _opening_segments(events: Events, finals: Sequence[FinalSegment], opening: Opening) -> list[OpeningSegment]:
     """Undo segment events from last to first; each growth undone takes its pool from what it had grown.
 
     Before torch 2.12 events do not say their pool (seen in small_cudagraph and mempool).
@@ -232,12 +224,7 @@ def _opening_allocations(
             if waiting and action == "free_completed" and address in waiting:
                 waiting.pop(address).last_ix = ix
             continue
-        if (
-            address is None
-            or size is None
-            or size < 0
-            or action not in {"alloc", "free_requested", "free_completed"}
-        ):
+        if address is None or size is None or size < 0 or action not in {"alloc", "free_requested", "free_completed"}:
             continue
         mentioned.add(address)
         if action == "alloc":

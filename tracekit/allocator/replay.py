@@ -21,12 +21,12 @@ from tracekit.allocator.blocks import (
     FreeList,
     Segment,
 )
+from tracekit.allocator.forced import enter_opening
 from tracekit.allocator.opening import (
     GROWTHS,
     RELEASES,
     SEGMENT_ACTIONS,
     OpeningAllocation,
-    OpeningSegment,
     rebuild_opening,
     records_requests,
 )
@@ -146,68 +146,35 @@ class _Replayer:
     # The opening
 
     def enter_opening(self) -> None:
-        """Set up the segments and blocks that were there before the first event."""
+        """Set up what was there before the first event, and note what has no place."""
         allocator = self.allocator
-        segments = [self.enter_segment(segment) for segment in self.opening.segments]
-        tails: dict[int, Block] = {}
-        for one in self.opening.allocations:
-            segment = None if one.segment is None else segments[one.segment]
-            tail = (
-                None if segment is None else _forward(tails.get(segment.address, segment.first), one.address)
-            )
-            if segment is None or tail is None:
-                self.seat_nowhere(one)
-            else:
-                tails[segment.address] = self.seat(one, tail)
+        segments, blocks = enter_opening(allocator, self.opening)
+        for one, segment in zip(self.opening.segments, segments, strict=True):
+            if segment is None:
+                reason = "a segment of the opening state overlaps another one"
+                self.note(None, "opening", None, one.address, reason)
+        for ticket, (one, block) in enumerate(zip(self.opening.allocations, blocks, strict=True)):
+            if one.is_pending:
+                self.pending_at_opening.add(ticket)
+            if block is None:
+                self.append(one.address, one.requested, one.held, one.stream, None, None, None, None)
+                self.enter_nowhere(one, ticket)
+                continue
+            block.ticket = ticket
+            segment = block.segment
+            pool = segment.home.pool.id
+            self.append(one.address, one.requested, one.held, one.stream, pool, segment.address, None, None)
         self.peak_allocated = Peak(allocator.allocated, None)
         self.peak_active = Peak(allocator.active, None)
         self.peak_requested = Peak(allocator.requested, None)
         self.peak_reserved = Peak(allocator.reserved, None)
 
-    def enter_segment(self, one: OpeningSegment) -> Segment | None:
-        """Enter a segment that was there before the first event; all of it is free as yet."""
-        allocator = self.allocator
-        home = allocator.home(one.pool, one.is_small, one.stream)
-        if one.is_expandable:
-            unmapped = allocator.unmapped_at(one.address, one.size, one.stream, home)
-            if unmapped is not None:
-                return allocator.force_map(unmapped, one.address, one.size)
-        is_usable = RecordedEvent(-1, "", one.address, one.size, one.stream).is_usable
-        if not is_usable or allocator.overlapping(one.address, one.size):
-            reason = "a segment of the opening state overlaps another one"
-            self.note(None, "opening", None, one.address, reason)
-            return None
-        if not one.is_expandable:
-            return allocator.force_segment(one.address, one.size, home)
-        base = self.opening.range_base(one, self.settings.page_size(one.is_small))
-        if allocator.overlapping(base, one.address + one.size - base):
-            base = one.address
-        return allocator.force_map(allocator.force_range(base, home), one.address, one.size)
-
-    def seat(self, one: OpeningAllocation, tail: Block) -> Block:
-        """Put an opening allocation into the free block at its address; return the block above."""
-        allocator = self.allocator
-        block = allocator.carve(tail, one.address)
-        if one.room < block.size:
-            allocator.split(block, one.room)
-        allocator.occupy(block, one.requested or 0, one.held)
-        block.ticket = len(self.rows)
-        segment = block.segment
-        if one.is_pending:
-            self.pending_at_opening.add(block.ticket)
-            allocator.request_free(block)
-        pool = segment.home.pool.id
-        self.append(one.address, one.requested, one.held, one.stream, pool, segment.address, None, None)
-        return block.next or block
-
-    def seat_nowhere(self, one: OpeningAllocation) -> None:
+    def enter_nowhere(self, one: OpeningAllocation, ticket: int) -> None:
         """Enter an opening allocation that no segment holds."""
-        self.note(None, "opening", None, one.address, "no segment holds a block that was there at the start")
-        ticket = len(self.rows)
-        self.append(one.address, one.requested, one.held, one.stream, None, None, None, None)
+        reason = "no segment holds a block that was there at the start"
+        self.note(None, "opening", None, one.address, reason)
         self.count_unplaced(one.address, ticket)
         if one.is_pending:
-            self.pending_at_opening.add(ticket)
             self.allocator.allocated -= self.carried(ticket)
 
     def count_unplaced(self, address: int, ticket: int) -> None:
@@ -292,7 +259,7 @@ class _Replayer:
                         small = allocator.home(DEFAULT_POOL, True, stream or 0)
                         large = allocator.home(DEFAULT_POOL, False, stream or 0)
                     home = small if rounded <= SMALL_SIZE else large
-                    block = best_fit(home, rounded)
+                    block = best_fit(home, rounded) or allocator.expand_in_place(home, rounded)
                     if block is None or block.address != address:
                         self.misplaced(ix, address, size, rounded, home, block)
                         is_slow = self.has_pools or self.is_lost
@@ -322,9 +289,7 @@ class _Replayer:
         self.peak_active = Peak(peak_active, active_ix)
         self.peak_requested = Peak(peak_requested, requested_ix)
 
-    def other(
-        self, ix: int, action: str | None, address: int | None, size: int | None, stream: int | None
-    ) -> None:
+    def other(self, ix: int, action: str | None, address: int | None, size: int | None, stream: int | None) -> None:
         """Keep a segment's event for the request it belongs to; take an out of memory; pass over the rest."""
         if action is not None and action in SEGMENT_ACTIONS and address is not None and size is not None:
             self.run.append(RecordedEvent(ix, action, address, size, stream or 0))
@@ -437,16 +402,15 @@ class _Replayer:
             block = self.settle_request(ix, home, rounded, is_granted=True)
             is_noted = self.mismatch_count > count
         else:
-            block = self.allocator.best_fit(home, rounded)
+            allocator = self.allocator
+            block = allocator.best_fit(home, rounded) or allocator.expand_in_place(home, rounded)
         if block is None or block.address != address:
             self.misplaced(ix, address, size, rounded, home, block, is_noted)
             return
         self.allocator.hand_out(block, size, rounded)
         block.ticket = len(self.rows)
         segment = block.segment
-        self.append(
-            address, size, block.size, stream, segment.home.pool.id, segment.address, ix, not is_noted
-        )
+        self.append(address, size, block.size, stream, segment.home.pool.id, segment.address, ix, not is_noted)
 
     def pool_of(self, ix: int, address: int | None) -> PoolId:
         """Tell the pool of a request: the event says it, or the segment it made, or the one it lands in."""
@@ -454,9 +418,7 @@ class _Replayer:
         if pools is not None and pools[ix] is not None:
             return pools[ix] or DEFAULT_POOL
         for event in self.run:
-            if event.action in GROWTHS and (
-                address is None or event.address <= address < event.address + event.size
-            ):
+            if event.action in GROWTHS and (address is None or event.address <= address < event.address + event.size):
                 return self.opening.growth_pools.get(event.ix, DEFAULT_POOL)
         if address is None or not self.has_pools:
             return DEFAULT_POOL
@@ -466,35 +428,35 @@ class _Replayer:
     def settle_request(self, ix: int, home: FreeList, rounded: int, is_granted: bool) -> Block | None:
         """Let the allocator serve a request that segment events precede, and compare what it does with them.
 
-        A request is searched for in the cache before pending frees are waited for and before anything is
-        released; a release before a request that the cache could serve was the program's own.
+        A request is searched for in the cache before anything is released, and before pending frees are waited for;
+        so what those free does not serve it.
         """
         allocator, driver = self.allocator, self.driver
         self.load_run()
-        fits_before = allocator.find(home, rounded) is not None
-        allocator.synchronize()
-        event = driver.next
-        if (
-            event is not None
-            and event.action in RELEASES
-            and self.is_programs_release(ix, home, rounded, is_granted)
-        ):
-            self.follow_empty_cache()
-            fits_before = allocator.find(home, rounded) is not None
+        fitting = allocator.find(home, rounded)
+        event = next((event for event in driver.queue if event.action != "free_completed"), None)
+        if event is None or event.action not in RELEASES:
+            allocator.synchronize()
+        elif self.is_programs_release(ix, event, home, fitting is not None, is_granted):
+            self.follow_empty_cache(event.ix)
+            fitting = allocator.find(home, rounded)
             event = driver.next
         if event is None and is_granted:
-            return allocator.best_fit(home, rounded)
-        if fits_before:
-            found = allocator.find(home, rounded)
-            expected = None if found is None else found.address
-            reason = "a cached block fits, yet the driver was asked: events or a setting are missing"
-            self.note(ix, "growth", expected, None if event is None else event.address, reason)
-            if home.pool.id != DEFAULT_POOL:
-                self.unsplit_pools.add(home.pool.id)
+            return allocator.best_fit(home, rounded) or allocator.expand_in_place(home, rounded)
+        if fitting is not None:
+            self.note_unexpected_growth(ix, home, fitting)
             self.force_rest()
             return None
         self.follow_switch(home)
         return self.follow_obtain(ix, home, rounded)
+
+    def note_unexpected_growth(self, ix: int, home: FreeList, fitting: Block) -> None:
+        """Note that the driver was asked though a cached block fits."""
+        event = self.driver.next
+        reason = "a cached block fits, yet the driver was asked: events or a setting are missing"
+        self.note(ix, "growth", fitting.address, None if event is None else event.address, reason)
+        if home.pool.id != DEFAULT_POOL:
+            self.unsplit_pools.add(home.pool.id)
 
     def follow_switch(self, home: FreeList) -> None:
         """Follow a program that switches expandable segments on or off on the way."""
@@ -516,7 +478,8 @@ class _Replayer:
     def follow_obtain(self, ix: int, home: FreeList, rounded: int) -> Block | None:
         """Let the allocator get a block from the driver, step by step as recorded."""
         allocator, driver = self.allocator, self.driver
-        self.open_private_pools()
+        oversize, _ = allocator.oversize_segments(home, rounded)
+        self.open_private_pools({block.address for block in oversize})
         allocator.is_capturing = home.pool.id[0] != 0
         home.pool.searches += allocator.counts_searches
         if any(event.action in RELEASES for event in driver.queue[driver.position :]):
@@ -527,11 +490,7 @@ class _Replayer:
         except DivergedError as diverged:
             self.note_divergence(ix, diverged)
             event = driver.next
-            if (
-                event is not None
-                and event.action == "segment_alloc"
-                and SMALL_SIZE < rounded < MIN_LARGE_REQUEST
-            ):
+            if event is not None and event.action == "segment_alloc" and SMALL_SIZE < rounded < MIN_LARGE_REQUEST:
                 self.large_segment_size = event.size
         else:
             if driver.next is not None:
@@ -553,59 +512,50 @@ class _Replayer:
         event = self.driver.next
         found = None if event is None else event.address
         if diverged.address is not None:
-            reason = (
-                "another segment is released than expected: a setting is not recorded, or events are missing"
-            )
+            reason = "another segment is released than expected: a setting is not recorded, or events are missing"
             self.note(ix if event is None else event.ix, "release", diverged.address, found, reason)
         else:
-            reason = (
-                "another segment is made than the allocator would ask for: a setting that is not recorded"
-            )
+            reason = "another segment is made than the allocator would ask for: a setting that is not recorded"
             self.note(ix if event is None else event.ix, "growth", None, found, reason)
 
-    def is_programs_release(self, ix: int, home: FreeList, rounded: int, is_granted: bool) -> bool:
+    def is_programs_release(
+        self, ix: int, event: RecordedEvent, home: FreeList, is_fitting: bool, is_granted: bool
+    ) -> bool:
         """Tell a release by torch.cuda.empty_cache() from one that a request caused by running short.
 
-        A request that the cache could serve releases nothing, and one that runs short is followed by a new
-        segment or by an out of memory. What is left is told by the stack, where the events come with one.
+        A request that the cache could serve releases nothing, nor does one during a graph capture; one that runs
+        short is followed by a new segment or by an out of memory, except that an expandable segment may have room
+        already. What is left is told by the stack, where the events come with one.
         """
-        allocator, driver = self.allocator, self.driver
-        rest = driver.queue[driver.position :]
-        if allocator.find(home, rounded) is not None:
-            return not any(event.action == "free_completed" for event in driver.queue[: driver.position])
-        if is_granted and not any(event.action in GROWTHS for event in rest):
+        if is_fitting or home.pool.id[0] != 0:
             return True
+        if is_granted and not any(other.action in GROWTHS for other in self.driver.queue):
+            return not self.allocator.is_expandable(home.pool)
         stack = self.events.stack
-        return stack is not None and stack[rest[0].ix] is not None and stack[rest[0].ix] != stack[ix]
+        return stack is not None and stack[event.ix] is not None and stack[event.ix] != stack[ix]
 
     def settle_idle(self) -> None:
         """Take segment events that no request follows: the program gave back its cache."""
         self.load_run()
+        event = next((event for event in self.driver.queue if event.action != "free_completed"), None)
+        if event is not None and event.action in RELEASES:
+            self.follow_empty_cache(event.ix)
         self.allocator.synchronize()
         event = self.driver.next
-        if event is not None and event.action in RELEASES:
-            self.follow_empty_cache()
-            event = self.driver.next
         if event is not None:
-            self.note(
-                event.ix,
-                "growth",
-                None,
-                event.address,
-                "a segment is made for no request: events are missing",
-            )
+            reason = "a segment is made for no request: events are missing"
+            self.note(event.ix, "growth", None, event.address, reason)
             self.force_rest()
 
-    def follow_empty_cache(self) -> None:
-        """Let the allocator empty its cache and compare."""
+    def follow_empty_cache(self, ix: int) -> None:
+        """Let the allocator empty its cache and compare; `ix` is the first release."""
         driver = self.driver
-        event = driver.queue[driver.position]
-        self.empty_cache_ix.append(event.ix)
+        self.empty_cache_ix.append(ix)
         self.open_private_pools()
         try:
             self.allocator.release_cached_blocks()
         except DivergedError as diverged:
-            self.note_divergence(event.ix, diverged)
+            self.note_divergence(ix, diverged)
             self.force_rest(only_releases=True)
             return
         event = driver.next
@@ -614,11 +564,14 @@ class _Replayer:
             self.note(event.ix, "release", None, event.address, reason)
             self.force_rest(only_releases=True)
 
-    def open_private_pools(self) -> None:
-        """Let a private pool go whose segments the recording releases: its last user is gone."""
-        for event in self.driver.queue[self.driver.position :]:
+    def open_private_pools(self, oversize: set[int] | None = None) -> None:
+        """Let a private pool go whose segments the recording releases: its last user is gone.
+
+        The oversize segments that a request of the pool itself may release do not show that.
+        """
+        for event in self.driver.rest:
             segment = self.allocator.segments.get(event.address) if event.action in RELEASES else None
-            if segment is None or segment.home.pool.is_freeable:
+            if segment is None or segment.home.pool.is_freeable or event.address in (oversize or ()):
                 continue
             for is_small in (False, True):
                 pool = self.allocator.pools.get((segment.home.pool.id, is_small))
@@ -692,9 +645,7 @@ class _Replayer:
         if segment is None or not segment.is_expandable:
             return
         top = event.address + event.size
-        within = [
-            block for block in segment if block.address < top and block.address + block.size > event.address
-        ]
+        within = [block for block in segment if block.address < top and block.address + block.size > event.address]
         for block in within:
             if block.state in (ALLOCATED, PENDING):
                 self.note(event.ix, "lost_free", None, block.address, "pages are gone in which a block lived")
@@ -818,8 +769,7 @@ class _Replayer:
             self.recount()
         return Replay(
             placements=rows,
-            opening_segments=self.opening.segments,
-            opening_count=len(self.opening.allocations),
+            opening=self.opening,
             pending_at_opening=frozenset(self.pending_at_opening),
             mismatches=self.mismatches,
             mismatch_count=self.mismatch_count,
@@ -834,6 +784,7 @@ class _Replayer:
             final_differences=differences[:DETAIL_LIMIT],
             empty_cache_ix=self.empty_cache_ix,
             retry_ix=self.retry_ix,
+            range_bases=self.driver.range_bases,
             unknown_held_count=rows.held.count(None),
             notes=self.notes,
             ignored=dict(self.ignored),
@@ -901,13 +852,6 @@ class _Replayer:
                     allocated[dropped + 1] -= size
         self.peak_allocated, self.allocator.allocated = _highest(allocated)
         self.peak_active, self.allocator.active = _highest(active)
-
-
-def _forward(block: Block, address: int) -> Block | None:
-    """Go up from a block to the free one that holds an address."""
-    while address >= block.address + block.size and block.next is not None:
-        block = block.next
-    return block if block.state == FREE and block.address <= address < block.address + block.size else None
 
 
 def _highest(changes: list[int]) -> tuple[Peak, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tracekit.allocator.opening import OpeningSegment
+from tracekit.allocator.opening import Opening, OpeningSegment
 from tracekit.allocator.settings import PoolId, Settings
 
 DETAIL_LIMIT = 100
@@ -79,8 +79,7 @@ class Replay:
 
     Attributes:
         placements: one row an allocation.
-        opening_segments: the segments that were there before the first event.
-        opening_count: how many of the placements are older than the recording.
+        opening: what was there before the first event; its allocations are the first placements.
         pending_at_opening: the placements among them that had been dropped already.
         mismatches: the first of them, in order.
         mismatch_count: all of them.
@@ -96,6 +95,7 @@ class Replay:
         empty_cache_ix: the first event of each release that the program asked for, not a request that ran
             short.
         retry_ix: the events of the requests that released the cache because the driver refused.
+        range_bases: where the ranges of expandable segments begin, in the order in which the recording needs them.
         unknown_held_count: placements whose size is not known; sums count what they requested.
         notes: what was taken for granted on the way, in sentences.
         ignored: how many events of other kinds were passed over, by action.
@@ -104,8 +104,7 @@ class Replay:
     """
 
     placements: Placements
-    opening_segments: list[OpeningSegment]
-    opening_count: int
+    opening: Opening
     pending_at_opening: frozenset[int]
     mismatches: list[Mismatch]
     mismatch_count: int
@@ -120,11 +119,22 @@ class Replay:
     final_differences: list[str]
     empty_cache_ix: list[int]
     retry_ix: list[int]
+    range_bases: list[int]
     unknown_held_count: int
     notes: list[str]
     ignored: dict[str, int]
     event_count: int
     settings: Settings
+
+    @property
+    def opening_segments(self) -> list[OpeningSegment]:
+        """The segments that were there before the first event."""
+        return self.opening.segments
+
+    @property
+    def opening_count(self) -> int:
+        """How many of the placements are older than the recording."""
+        return len(self.opening.allocations)
 
     @property
     def opening_reserved(self) -> int:
@@ -153,9 +163,7 @@ class Replay:
         if self.is_exact:
             told = f"exact: all {count:,} addresses, every segment event and every block at the end agree"
         elif self.first_mismatch is None:
-            told = (
-                f"all {count:,} addresses agree, but {self.final_difference_count:,} blocks at the end do not"
-            )
+            told = f"all {count:,} addresses agree, but {self.final_difference_count:,} blocks at the end do not"
             told += f": {self.final_differences[0]}"
         else:
             first = self.first_mismatch

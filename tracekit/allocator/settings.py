@@ -173,9 +173,7 @@ class Settings:
             case _ if key in _IGNORED:
                 return self
             case _:
-                raise TracekitError(
-                    f"{key!r} is not an allocator option", f"the options are {', '.join(_KNOWN)}"
-                )
+                raise TracekitError(f"{key!r} is not an allocator option", f"the options are {', '.join(_KNOWN)}")
 
     def _with_fraction(self, fraction: float) -> Settings:
         if self.device_total is None:
@@ -194,9 +192,7 @@ class Settings:
         settings = cls(device_total=device_total)
         if not allocator_settings:
             return settings
-        for key, value in _options(
-            str(allocator_settings.get("PYTORCH_CUDA_ALLOC_CONF") or ""), is_strict=False
-        ):
+        for key, value in _options(str(allocator_settings.get("PYTORCH_CUDA_ALLOC_CONF") or ""), is_strict=False):
             try:
                 settings = settings._with_option(key, value)
             except TracekitError:
