@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +65,20 @@ def given() -> Callable[..., Warehouse]:
         )
 
     return warehouse
+
+
+@pytest.fixture(scope="session")
+def sample_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample as `tracekit analyze` leaves it."""
+    from tracekit.analysis import analyze
+
+    folder = tmp_path_factory.mktemp("sample") / "gpt2_b8.tracekit"
+    analyze(SAMPLE / "snapshot.pickle.xz", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sample(sample_dataset: Path) -> Iterator[Warehouse]:
+    """The sample's database."""
+    with Warehouse.open(sample_dataset) as warehouse:
+        yield warehouse

@@ -360,6 +360,8 @@ class _Flattener:
         if values is None:
             return pa.nulls(len(extras), kind)
         try:
+            if kind == pa.int64() and not _WHOLE.issuperset(map(type, values)):
+                raise TypeError  # Arrow would cut 1.5 down to 1
             array = pa.array(values, kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             fits = _FITS[kind]
@@ -581,6 +583,9 @@ _FITS: dict[pa.DataType, Callable[[object], bool]] = {
     pa.string(): _fits_text,
     pa.bool_(): _fits_boolean,
 }
+
+
+_WHOLE = {int, type(None)}
 
 
 def _host_type(column: str) -> pa.DataType:

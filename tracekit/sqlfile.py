@@ -68,7 +68,7 @@ def parse(name: str, source: str) -> SqlFile:
         if column and "layer" in header.fields:
             latest = column[1]
             header.columns[latest] = column[2]
-        elif latest and text.startswith("     "):
+        elif latest and text.startswith("    "):
             header.columns[latest] += " " + text.strip()
         elif known:
             header.fields[known[1]] = known[2]

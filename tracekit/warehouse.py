@@ -83,10 +83,22 @@ class Warehouse:
             if relation is None:  # pyright: ignore[reportUnnecessaryComparison] - so it is for what is no SELECT
                 return pa.table({})
             return relation.to_arrow_table()
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            raise _query_error(self._located(query, parameters, error)) from error
         except duckdb.Error as error:
             raise _query_error(error) from error
         except RecursionError as error:
             raise QueryError("the query is nested too deeply", "write it with fewer parentheses") from error
+
+    def _located(
+        self, query: str, parameters: Sequence[object] | Mapping[str, object] | None, error: duckdb.Error
+    ) -> duckdb.Error:
+        """The same error with its line of the query, which the relational door leaves out and `execute` does not."""
+        try:
+            self._connection.execute(query, parameters)
+        except duckdb.Error as located:
+            return located
+        return error
 
     def rows(
         self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None
@@ -138,8 +150,7 @@ def fingerprint() -> str:
 def _query_error(error: duckdb.Error) -> QueryError:
     """DuckDB's message in two parts: what was wrong, and where in the query."""
     problem, _, where = str(error).partition("\n\n")
+    problem = problem.replace("\n", " ")
     if isinstance(error, duckdb.PermissionException):
         return QueryError(problem, "a query sees the tables and views of its dataset, no other file and no network")
-    if isinstance(error, duckdb.CatalogException) and "does not exist" in problem:
-        return QueryError(problem.replace("\n", " "), where or "see the tables and views with: tracekit schema")
-    return QueryError(problem, where)
+    return QueryError(problem, where or "see the tables, views and columns with: tracekit schema")

@@ -36,6 +36,7 @@ opened as (
     where stage = 'START'
 ),
 
+-- times tie, and a clock may step back: the first event of each new time, so that order is that of the events
 event_time as (
     select
         device,
@@ -43,6 +44,13 @@ event_time as (
         time_us
     from trace_event
     where time_us is not null
+    qualify
+        time_us > coalesce(
+            max(time_us) over (
+                partition by device order by event_ix rows between unbounded preceding and 1 preceding
+            ),
+            time_us - 1
+        )
 ),
 
 begun as (
