@@ -71,9 +71,7 @@ def _load(name: str) -> Recording:
     with lzma.open(path) as file:
         snapshot: dict[str, Any] = pickle.load(file)  # noqa: S301  (the project's own recording)
     facts_path = SHARED / "captures" / f"{name}.facts.json.xz"
-    facts: dict[str, Any] = (
-        json.loads(lzma.decompress(facts_path.read_bytes())) if facts_path.exists() else {}
-    )
+    facts: dict[str, Any] = json.loads(lzma.decompress(facts_path.read_bytes())) if facts_path.exists() else {}
     traces: list[list[dict[str, Any]]] = snapshot["device_traces"]
     segments = [segment for segment in snapshot["segments"] if segment["device"] == 0]
     return Recording(

@@ -82,9 +82,7 @@ LATE = [
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_whole_recording_is_reproduced_with_its_peaks(
-    name: str, recording: Callable[[str], Recording]
-) -> None:
+def test_a_whole_recording_is_reproduced_with_its_peaks(name: str, recording: Callable[[str], Recording]) -> None:
     given = recording(name)
     replay = replay_recording(given.events, given.segments, given.settings)
 

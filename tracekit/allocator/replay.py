@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import gcd
 from typing import NamedTuple, cast
 
 from tracekit.allocator.blocks import (
@@ -46,13 +47,18 @@ from tracekit.allocator.settings import (
     PoolId,
     Settings,
 )
+from tracekit.units import MIB
 
-HINT_LIMIT = 3
-"""So many times a recording is replayed again with settings that its disagreements suggest."""
+TRIAL_EVENTS = 4_000_000
+"""So many events are gone through in all to find settings that a snapshot does not record."""
 
 
 def replay_recording(events: Events, segments: Sequence[FinalSegment], settings: Settings) -> Replay:
     """Replay the recording of one device under the settings it was made with.
+
+    Some settings are in no snapshot: the version of torch, large_segment_size_mb, private pools made with no_split.
+    Where decisions disagree in a way that one of them explains, the recording is replayed with it, and what explains
+    it best is kept and noted.
 
     Args:
         events: the device's events.
@@ -63,15 +69,30 @@ def replay_recording(events: Events, segments: Sequence[FinalSegment], settings:
         Where every allocation lay, the peaks, and how far the allocator's choices agree with the recording.
     """
     replay, hints = _Replayer(events, segments, settings).replay()
-    for _ in range(HINT_LIMIT):
-        hinted = _follow_hints(settings, hints)
-        if hinted == settings or not replay.mismatch_count:
+    left = TRIAL_EVENTS
+    while not replay.is_exact:
+        candidates = hints.apply(replay.settings)
+        left -= len(candidates) * len(events)
+        if left < 0 or not candidates:
             break
-        other, hints = _Replayer(events, segments, hinted).replay()
-        if other.mismatch_count >= replay.mismatch_count:
+        tried = [_Replayer(events, segments, candidate).replay() for candidate in candidates]
+        best, best_hints = min(tried, key=lambda one: one[0].difference_count)
+        if best.difference_count >= replay.difference_count:
             break
-        replay, settings = other, hinted
+        replay, hints = best, best_hints
+    replay.notes += _inferred(settings, replay.settings)
     return replay
+
+
+def _inferred(given: Settings, used: Settings) -> list[str]:
+    """Say which settings were inferred."""
+    notes: list[str] = []
+    if given.orders_ties_by_age != used.orders_ties_by_age:
+        notes.append("inferred: among equal blocks the oldest segment's comes first, as since torch 2.13")
+    if given.large_segment_size != used.large_segment_size:
+        notes.append(f"inferred: large_segment_size_mb:{used.large_segment_size // MIB}")
+    notes += [f"inferred: private pool {pool} never splits" for pool in used.no_split_pools - given.no_split_pools]
+    return notes
 
 
 class Hints(NamedTuple):
@@ -87,14 +108,15 @@ class Hints(NamedTuple):
     large_segment_size: int | None
     no_split_pools: frozenset[PoolId]
 
-
-def _follow_hints(settings: Settings, hints: Hints) -> Settings:
-    return replace(
-        settings,
-        orders_ties_by_age=settings.orders_ties_by_age or hints.orders_ties_by_age,
-        large_segment_size=hints.large_segment_size or settings.large_segment_size,
-        no_split_pools=settings.no_split_pools | hints.no_split_pools,
-    )
+    def apply(self, settings: Settings) -> list[Settings]:
+        """List the settings with one suggestion followed at a time."""
+        size = self.large_segment_size or settings.large_segment_size
+        changed = [
+            replace(settings, large_segment_size=size),
+            replace(settings, orders_ties_by_age=settings.orders_ties_by_age or self.orders_ties_by_age),
+            replace(settings, no_split_pools=settings.no_split_pools | self.no_split_pools),
+        ]
+        return [one for one in changed if one != settings]
 
 
 class _Replayer:
@@ -134,8 +156,8 @@ class _Replayer:
         self.follow()
         if self.run:
             self.settle_idle()
-        hints = Hints(self.saw_tie, self.large_segment_size, frozenset(self.unsplit_pools))
-        return self.result(), hints
+        result = self.result()
+        return result, Hints(self.saw_tie, self.large_segment_size, frozenset(self.unsplit_pools))
 
     def note(self, ix: int | None, kind: str, expected: int | None, found: int | None, reason: str) -> None:
         """Count a mismatch and keep it while there is room."""
@@ -489,9 +511,7 @@ class _Replayer:
             block = allocator.obtain(home, rounded)
         except DivergedError as diverged:
             self.note_divergence(ix, diverged)
-            event = driver.next
-            if event is not None and event.action == "segment_alloc" and SMALL_SIZE < rounded < MIN_LARGE_REQUEST:
-                self.large_segment_size = event.size
+            self.guess_large_segment(home, rounded)
         else:
             if driver.next is not None:
                 self.note(
@@ -506,6 +526,16 @@ class _Replayer:
                     block = None
         self.force_rest()
         return block
+
+    def guess_large_segment(self, home: FreeList, rounded: int) -> None:
+        """Take the size of a segment for a middling request, or the page that all mappings are a multiple of."""
+        event = self.driver.next
+        if event is None or home.pool.is_small:
+            return
+        if event.action == "segment_map":
+            self.large_segment_size = gcd(self.large_segment_size or 0, event.size)
+        elif event.action == "segment_alloc" and rounded < MIN_LARGE_REQUEST:
+            self.large_segment_size = event.size
 
     def note_divergence(self, ix: int, diverged: DivergedError) -> None:
         """Note where the allocator would have released or asked for something else."""
@@ -789,7 +819,7 @@ class _Replayer:
             notes=self.notes,
             ignored=dict(self.ignored),
             event_count=len(self.events),
-            settings=self.settings,
+            settings=replace(self.settings, fixed_pools=self.allocator.settings.fixed_pools),
         )
 
     def reserved_peak(self) -> Peak:
@@ -827,9 +857,12 @@ class _Replayer:
     def learn(self, address: int, size: int, state: str) -> None:
         """Take the size of a block that lives at the end from the file."""
         block = self.allocator.live.get(address)
-        if block is not None and state != "inactive" and self.rows.held[block.ticket] != size:
-            self.rows.held[block.ticket] = size
-            self.has_learned = True
+        if block is None or state == "inactive" or self.rows.held[block.ticket] == size:
+            return
+        self.rows.held[block.ticket] = size
+        self.has_learned = True
+        if block.segment.home.pool.id != DEFAULT_POOL:
+            self.unsplit_pools.add(block.segment.home.pool.id)
 
     def recount(self) -> None:
         """Add up allocated and active bytes once more, with the sizes that the file told in the end."""

@@ -152,9 +152,14 @@ class Replay:
         return self.placements.is_exact.count(False)
 
     @property
+    def difference_count(self) -> int:
+        """Disagreements on the way and at the end."""
+        return self.mismatch_count + self.final_difference_count
+
+    @property
     def is_exact(self) -> bool:
         """True where every decision and every block at the end is the recorded one."""
-        return not self.mismatch_count and not self.final_difference_count
+        return not self.difference_count
 
     @property
     def verdict(self) -> str:
