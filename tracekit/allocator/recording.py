@@ -36,6 +36,17 @@ class Events:
     def __len__(self) -> int:
         return len(self.action)
 
+    def since(self, begin: int) -> Events:
+        """Take the events from one on, as a ring that lost its beginning holds them."""
+        return Events(
+            self.action[begin:],
+            self.address[begin:],
+            self.size[begin:],
+            self.stream[begin:],
+            None if self.pool is None else self.pool[begin:],
+            None if self.stack is None else self.stack[begin:],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FinalBlock:
