@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.snapshots import Row, annotation, block, dumped, event, frame, segment, snapshot
@@ -443,8 +443,18 @@ def test_what_is_unknown_is_kept_where_it_stood(small: Row) -> None:
 
 def test_host_memory_is_kept() -> None:
     host = [{"addr": 5, "size": 6}]
-    given = read(snapshot(host_segments=host, host_traces=[]))
-    assert (given.host_segments, given.host_traces, given.extra) == (host, [], {})
+    entries = [[event("alloc", 5, 6, frames=FRAMES)], []]
+    given = read(snapshot(host_segments=host, host_traces=entries))
+    assert (given.host_segments, given.host_traces, given.extra) == (host, entries, {})
+    assert "nested more than 64" in refusal(snapshot(host_traces=[[{"x": nested(70)}]])).problem
+
+
+def test_what_all_entries_share_is_not_walked_for_each() -> None:
+    stack = [frame(f"frame {number}") for number in range(100)]
+    entries = [event("alloc", 5, 6, frames=stack)] * 100_000
+    given = read(snapshot(traces=[entries], host_traces=[entries]))
+    assert len(given.device_traces[0]) == 100_000
+    assert len(given.host_traces or []) == 1
 
 
 HELD = block(0x1000, 512)
@@ -895,6 +905,7 @@ def test_a_program_cannot_ask_for_memory_it_does_not_fill(name: str) -> None:
         assert re.search("cut off|damaged|holds bytes", refusal(HUNGRY[name]).problem)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="others count memory otherwise")
 def test_a_memo_slot_of_billions_costs_the_process_nothing() -> None:
     resource = pytest.importorskip("resource")
     code = """
@@ -916,15 +927,20 @@ def test_a_memo_slot_of_billions_costs_the_process_nothing() -> None:
     assert int(done.stdout) < 20_000  # KiB on Linux
 
 
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def test_deep_nesting_is_refused(small: Row) -> None:
     deep = b"]" * 200_000 + b"a" * 199_999
     assert "segments[0] is a list" in refusal(b"\x80\x04" + deep + b".").problem
     assert "x is nested more than 64 deep" in refusal(b"\x80\x04}(\x8c\x08segments]\x8c\x01x" + deep + b"u.").problem
     assert "nested too deeply" in refusal(b'{"segments": [], "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}").problem
     for depth, is_read in ((60, True), (70, False)):
-        value: list[Any] = []
-        for _ in range(depth):
-            value = [value]
+        value = nested(depth)
         for place in (small, small["segments"][0], small["segments"][0]["blocks"][0], small["external_annotations"][0]):
             place["x"] = value
             assert is_read or "nested more than 64 deep" in refusal(small).problem
@@ -937,17 +953,16 @@ def test_lists_of_lists_that_unfold_without_end_are_refused() -> None:
     laughs: list[Any] = ["ha"]
     for _ in range(50):
         laughs = [laughs] * 10
-    assert "more values than the file has bytes" in refusal(snapshot(x=laughs)).problem
-    trace = [event("alloc", 1, 2)] * 1000
-    assert "more values than" in refusal(snapshot() | {"device_traces": [trace] * 1000}).problem
-    blocks = [block(1, 2)] * 1000
-    assert "more values than" in refusal(snapshot([segment(1, 2) | {"blocks": blocks}] * 1000)).problem
+    assert "until x has far more values than the file has bytes" in refusal(snapshot(x=laughs)).problem
+    trace = [event("alloc", 1, 2)] * 2000
+    assert "far more values" in refusal(snapshot() | {"device_traces": [trace] * 2000}).problem
+    blocks = [block(1, 2)] * 2000
+    assert "far more values" in refusal(snapshot([segment(1, 2) | {"blocks": blocks}] * 2000)).problem
 
 
 def test_what_holds_itself_does_not_hang(small: Row) -> None:
-    assert "repeats the same lists" in refusal(small | {"self": small, "again": [small] * 9}).problem
     small["self"] = small
-    assert "repeats the same lists" in refusal(small).problem
+    assert "self is nested more than 64 deep" in refusal(small).problem
     ring: list[Any] = []
     ring.append(ring)
     assert "is a list, not a dict" in refusal(pickle.dumps(ring)).problem
@@ -1029,6 +1044,7 @@ def test_a_stream_of_nothing_known_is_left_at_once() -> None:
 
 # ---------------------------------------------------------------------- properties
 
+patient = settings(deadline=None)  # other work on the machine is no failure
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 keys = st.text() | st.integers(-(1 << 59), 1 << 59) | st.none() | st.booleans()
 plain_data = st.recursive(
@@ -1044,6 +1060,7 @@ plain_data = st.recursive(
 )
 
 
+@patient
 @given(plain_data, st.integers(0, 5))
 def test_plain_data_survives_every_protocol(value: Any, protocol: int) -> None:
     for data in (pickle.dumps(value, protocol), pickletools.optimize(pickle.dumps(value, protocol))):
@@ -1097,6 +1114,7 @@ def _engines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("_engines")
+@patient
 @given(seeds, edits)
 def test_what_is_proven_is_plain_by_pythons_own_account(data: bytes, changes: list[tuple[float, bytes, int]]) -> None:
     data = edited(data, changes)
@@ -1114,6 +1132,7 @@ def test_what_is_proven_is_plain_by_pythons_own_account(data: bytes, changes: li
         return
 
 
+@patient
 @given(seeds, edits)
 def test_both_engines_prove_the_same(data: bytes, changes: list[tuple[float, bytes, int]]) -> None:
     data = edited(data, changes)
@@ -1133,6 +1152,7 @@ def is_read_or_refused(data: bytes) -> bool:
     return True
 
 
+@patient
 @given(seeds, edits, st.floats(0, 1))
 def test_damage_is_refused_and_nothing_else_happens(
     data: bytes, changes: list[tuple[float, bytes, int]], share: float
@@ -1141,11 +1161,13 @@ def test_damage_is_refused_and_nothing_else_happens(
     assert is_read_or_refused(data[: int(share * len(data)) + 1])
 
 
+@patient
 @given(st.binary() | st.binary().map(b"\x80\x04".__add__) | st.text().map(lambda text: f"[{{{text}".encode()))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert is_read_or_refused(data)
 
 
+@patient
 @given(st.binary(max_size=400))
 def test_the_repetition_that_never_goes_back_and_the_one_that_does_end_at_one_place(data: bytes) -> None:
     if proof._KEEPS_A_FAILED_ROUND:  # pyright: ignore[reportPrivateUsage]
@@ -1157,10 +1179,13 @@ def test_the_repetition_that_never_goes_back_and_the_one_that_does_end_at_one_pl
 
 
 def test_an_allowance_is_shared_by_all_that_is_checked_with_it() -> None:
-    allowance = Allowance(10)
+    allowance = Allowance(0)
+    before = allowance.count
     allowance.check_nested([1, 2, 3], "first")
     allowance.check_nested("text is no container", "second")
     allowance.check_nested({"a": [1, 2], "b": ()}, "third")
-    assert allowance.count == 3
-    with pytest.raises(SnapshotError, match="until fourth holds more values"):
-        allowance.check_nested([1, 2, 3, 4], "fourth")
+    assert allowance.count == before - 3 - 2 - 2
+    with pytest.raises(SnapshotError, match="until fourth has far more values"):
+        allowance.check_nested([None] * before, "fourth")
+    with pytest.raises(SnapshotError, match="fifth has a key that is a tuple"):
+        Allowance(0).check_nested([{(1, 2): 3}], "fifth")

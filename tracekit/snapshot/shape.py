@@ -63,22 +63,24 @@ class Parts:
 
 
 class Allowance:
-    """So many values may still be visited: as many as the file has bytes.
+    """So many values may still be visited: a few for each byte of the file.
 
     A file needs a byte at least for each value, but it can name one list many times, and lists of such lists unfold
     without end. Honest files share frames, which nothing here walks, and little else.
+
+    Args:
+        byte_count: the file's bytes, once decompressed.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, byte_count: int) -> None:
+        self.count = 100_000 + 4 * byte_count
 
     def spend(self, count: int, place: str) -> None:
-        """Count visits, and refuse where there are more than bytes."""
+        """Count visits, and refuse where they are too many."""
         self.count -= count
         if self.count < 0:
-            raise SnapshotError(
-                f"repeats the same lists until {place} holds more values than the file has bytes", _WRONG_SHAPE
-            )
+            problem = f"repeats the same lists until {place} has far more values than the file has bytes"
+            raise SnapshotError(problem, _WRONG_SHAPE)
 
     def check_nested(self, value: object, place: str) -> None:
         """See that a value of no known shape can be walked: not too deep, not without end, and with simple keys.
@@ -132,8 +134,8 @@ def parts_of(raw: object, allowance: Allowance) -> Parts:
     if type(settings) not in (dict, type(None)):
         raise _wrong("allocator_settings", settings, dict)
     allowance.check_nested(settings, "allocator_settings")
-    host = {key: _list_or_none(rest.pop(key, None), key) for key in ("host_segments", "host_traces")}
-    for key, value in {**host, **rest}.items():
+    host = {key: _host(rest.pop(key, None), key, allowance) for key in ("host_segments", "host_traces")}
+    for key, value in rest.items():
         allowance.check_nested(value, _place(key))
     return Parts(
         segments=[_segment(segment, index, allowance) for index, segment in enumerate(segments)],
@@ -213,6 +215,20 @@ def _trace(trace: Any, device: int, allowance: Allowance) -> list[Row]:
     return entries
 
 
+def _host(value: Any, place: str, allowance: Allowance) -> list[Any] | None:
+    """A list of entries, or of lists of them, of fields not known yet; their frames are shared, and not walked."""
+    if value is None:
+        return None
+    for item in _list(value, place):
+        entries = cast(list[Any], item) if type(item) is list else [item]
+        allowance.spend(len(entries), place)
+        for entry in entries:
+            row = cast(Row, entry) if type(entry) is dict else {"": entry}
+            for key in row.keys() - {"frames"}:
+                allowance.check_nested(row[key], place)
+    return value
+
+
 def _pool(value: Any, place: str) -> tuple[int, int]:
     """A pool's id as the pair it is; JSON and some tools make it a list."""
     if not isinstance(value, (list, tuple)):
@@ -262,10 +278,6 @@ def _list(value: Any, place: str) -> list[Any]:
     if type(value) is not list:
         raise _wrong(place, value, list)
     return cast(list[Any], value)
-
-
-def _list_or_none(value: Any, place: str) -> list[Any] | None:
-    return None if value is None else _list(value, place)
 
 
 def _place(key: object) -> str:
