@@ -731,7 +731,11 @@ def changed(raw: Row, *path: str | int, to: Any) -> Row:
         (["segments", 1, "blocks", 0, "size"], "5", "segments[1].blocks[0].size is a str, not an int"),
         (["segments", 1, "blocks", 0, "state"], 5, "segments[1].blocks[0].state is an int, not a str"),
         (["segments", 1, "blocks", 0, "history"], 5, "segments[1].blocks[0].history is an int, not a list"),
-        (["segments", 1, "blocks", 0, "history"], [5], "segments[1].blocks[0].history[0] is an int, not a dict"),
+        (
+            ["segments", 1, "blocks", 0, "history"],
+            [{"addr": 1}, 5],
+            "segments[1].blocks[0].history[1] is an int, not a dict",
+        ),
         (["device_traces"], {}, "device_traces is a dict, not a list"),
         (["device_traces", 0], {}, "device_traces[0] is a dict, not a list"),
         (["device_traces", 0, 3], [], "device_traces[0][3] is a list, not a dict"),
@@ -1033,6 +1037,12 @@ def test_a_stream_without_end_is_read_up_to_the_limit(monkeypatch: pytest.Monkey
     monkeypatch.setenv("TRACEKIT_READ_LIMIT", "much")
     with pytest.raises(SnapshotError, match="'much' is not a size"):
         read_snapshot(endless)
+
+
+def test_what_follows_a_compressed_stream_may_not_be_endless_either(small: Row) -> None:
+    endless: Any = Endless(bz2.compress(dumped(small)), b"x")
+    with pytest.raises(SnapshotError, match="holds more than"):
+        read_snapshot(endless, limit_bytes=8 * MIB)
 
 
 def test_a_stream_of_nothing_known_is_left_at_once() -> None:

@@ -158,7 +158,7 @@ class _Proof:
 
     def refuse_big(self, length: int) -> None:
         if length > _MOST_NUMBER_BYTES:
-            raise SnapshotError(f"holds a number of {length:,} bytes, which none in a snapshot is", "write it without")
+            raise SnapshotError(f"holds a number of {length:,} bytes; a snapshot's are small", "correct what wrote it")
 
     def frame(self) -> None:
         if self.is_framed:

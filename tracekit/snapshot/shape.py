@@ -19,7 +19,6 @@ from tracekit.snapshot.words import RECORD, a, an, shown
 Row = dict[str, Any]
 _Container = dict[object, object] | list[object] | tuple[object, ...]
 
-
 _WRONG_SHAPE = f"{RECORD}, or correct what rewrote it"
 
 _SEGMENT: dict[str, type] = {
@@ -189,16 +188,15 @@ def _block(block: Any, address: int, place: str, allowance: Allowance) -> Row:
     added: Row = {}
     if "address" not in block:  # blocks fill their segment from its beginning
         added["address"] = address
-    history = block.get("history")
-    if history:
-        newest = _checked(history[0], _OCCUPANT, f"{place}.history[0]", allowance)
-        if block["state"] != "inactive":
-            if "requested_size" not in block and "real_size" in newest:
-                added["requested_size"] = newest["real_size"]
-            if "frames" not in block and "frames" in newest:
-                added["frames"] = newest["frames"]
-    if "frames" not in block and "frames" not in added:
-        added["frames"] = []
+    history: list[Any] = block.get("history", [])
+    allowance.spend(len(history), f"{place}.history")
+    for position, occupant in enumerate(history):
+        _checked(occupant, _OCCUPANT, f"{place}.history[{position}]", allowance)
+    newest: Row = history[0] if history and block["state"] != "inactive" else {}
+    if "requested_size" not in block and "real_size" in newest:
+        added["requested_size"] = newest["real_size"]
+    if "frames" not in block:
+        added["frames"] = newest.get("frames", [])
     return {**block, **added} if added else block
 
 

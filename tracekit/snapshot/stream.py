@@ -50,7 +50,6 @@ _PICKLE = re.compile(rb"\x80|[(\]}]|c[^\n]{1,200}\n[^\n]{1,200}\n")
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # no text has these
 
-
 _CHECKPOINT = (
     "seems to be a checkpoint written by torch.save, not a snapshot",
     f"{RECORD}; a snapshot kept with torch.save must be loaded with torch and written again with pickle.dump",
@@ -204,7 +203,7 @@ def _read(file: BinaryIO, limit: int) -> Content:
             "record again: the dump was killed, or the disk was full, before anything was written",
         )
     while front.read(_CHUNK):  # what some decompressors leave unread belongs to the hash too
-        pass
+        _refuse_endless(given.count, None, limit)
     return Content(data, serialization, given.count, given.hash.hexdigest(), compression)
 
 
