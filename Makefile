@@ -26,7 +26,7 @@ unit: $(VENV)/installed-dev
 	$(BIN)/pytest
 
 bench: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/analyze.py
+	$(BIN)/python -m benchmarks.analyze
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .

@@ -80,7 +80,7 @@ def test_public_snapshot_has_its_known_value(shared: Path, name: str, column: st
 def test_allocations_of_the_past_are_neither_unknown_nor_a_leak(shared: Path) -> None:
     with opened(shared / "public-snapshots" / "five_events.pickle.xz") as warehouse:
         rows = warehouse.rows(
-            "select bucket, requested_bytes, allocation_count from ledger where moment = 'start' and allocation_count > 0"
+            "select requested_bytes, allocation_count from ledger where moment = 'start' and allocation_count > 0"
         )
         end = warehouse.rows("select requested_bytes, allocated_bytes, reserved_bytes from moment where moment = 'end'")
     assert sum(row["requested_bytes"] for row in rows) == 186_240
@@ -103,8 +103,8 @@ def test_code_of_torch_on_windows_is_not_the_users(shared: Path) -> None:
             "select distinct origin from frame_label where file ilike '%/site-packages/torch/nn/modules/module.py'"
         )
         (weights,) = warehouse.rows(
-            "select sum(requested_size_bytes)::bigint as bytes, count(*) as blocks from block join stack_line using (stack_id)"
-            " where state = 'active_allocated' and shown like '%/torch/nn/modules/module.py:% convert'"
+            "select sum(requested_size_bytes)::bigint as bytes, count(*) as blocks"
+            " from block join stack_line using (stack_id) where state = 'active_allocated' and shown like '%/torch/nn/modules/module.py:% convert'"
         )
     assert rows == [{"origin": "torch"}]
     assert weights["blocks"] == 196

@@ -1,5 +1,9 @@
 """A dataset on disk: the same bytes for the same snapshot, whole or not at all, refused when it is another's."""
 
+# pyarrow's stubs leave many generics open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 import json

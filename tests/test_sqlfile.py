@@ -42,7 +42,7 @@ def test_a_file_with_parameters_is_a_macro() -> None:
 
 @pytest.mark.parametrize("line", ["-- layer: fact\n", "-- grain: device, thing_id\n", "-- reads: block, other\n"])
 def test_a_header_that_lacks_a_field_is_named(line: str) -> None:
-    with pytest.raises(ValueError, match="thing.sql lacks"):
+    with pytest.raises(ValueError, match=r"thing\.sql lacks"):
         parse("thing", FILE.replace(line, ""))
 
 

@@ -3,6 +3,10 @@
 The edge cases of the format that concern tables and placements are here; those of reading are in test_snapshot.
 """
 
+# pyarrow's stubs leave many generics open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 import json
@@ -151,7 +155,7 @@ def test_a_line_number_of_all_ones_is_kept_beside_its_column(tmp_path: Path) -> 
 
 
 def test_a_value_of_the_wrong_type_is_kept_beside_its_column(tmp_path: Path) -> None:
-    built = Built(snapshot([], [[event("alloc", BASE, 1, stream="seven", time_us=1.5)]]), tmp_path)
+    built = Built(snapshot([], [[event("alloc", BASE, 1) | {"stream": "seven", "time_us": 1.5}]]), tmp_path)
     assert built.rows("trace_event", "stream", "time_us", "extra") == [
         (None, None, '{"stream": "seven", "time_us": 1.5}')
     ]
@@ -328,10 +332,8 @@ def test_later_fields_of_torch_have_their_columns(tmp_path: Path) -> None:
     assert built.rows("segment", "pool") == ["(0,7)"]
     assert built.rows("trace_event", "pool", "internal_metadata") == [("(0,7)", "mallocWithAddress"), ("(0,0)", None)]
     (stack_id,) = [one for one in built.rows("trace_event", "forward_stack_id") if one is not None]
-    assert built.ask(f"select shown from stack_line where stack_id = {stack_id} order by depth_ix") == [
-        {"shown": "model.py:11 forward"},
-        {"shown": "t.py:1 main"},
-    ]
+    lines = built.ask("select stack_id, shown from stack_line order by stack_id, depth_ix")
+    assert [row["shown"] for row in lines if row["stack_id"] == stack_id] == ["model.py:11 forward", "t.py:1 main"]
     assert built.rows("host_entry", "source", "action", "address", "size_bytes", "extra") == [
         ("host_segments", None, 16, 4096, None),
         ("host_traces", "alloc", 16, 100, '{"novel": 1}'),
@@ -373,3 +375,45 @@ def test_whatever_an_entry_holds_it_keeps_its_row_or_the_file_is_refused(
         return  # an entry without an action
     assert tables["trace_event"]["event_ix"].to_pylist() == list(range(len(trace)))
     assert isinstance(tables["placement"], pa.Table)
+
+
+def _bomb() -> list[Any]:
+    """Thirty lists, each holding the next one twice: a billion values when unfolded."""
+    value: list[Any] = ["x"]
+    for _ in range(30):
+        value = [value, value]
+    return value
+
+
+def _deep() -> list[Any]:
+    value: list[Any] = []
+    for _ in range(100):
+        value = [value]
+    return value
+
+
+def _endless() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [_bomb(), _deep(), _endless(), {(1, 2): 3}], ids=["bomb", "deep", "endless", "tuple key"]
+)
+@pytest.mark.parametrize("place", ["event", "metadata", "frame", "misfit"])
+def test_a_value_that_cannot_be_written_is_refused(tmp_path: Path, place: str, value: Any) -> None:
+    row = event("alloc", BASE, 1)
+    row |= {
+        "event": {"new": value},
+        "metadata": {"user_metadata": value},
+        "frame": {"frames": [frame("f") | {"new": value}]},
+        "misfit": {"stream": value},
+    }[place]
+    with pytest.raises(SnapshotError):
+        Built(snapshot([], [[row]]), tmp_path)
+
+
+def test_keys_of_several_types_are_kept(tmp_path: Path) -> None:
+    built = Built(snapshot([], [[event("alloc", BASE, 1, new={1: "a", "b": None})]]), tmp_path)
+    assert built.rows("trace_event", "extra") == ['{"new": {"1": "a", "b": null}}']

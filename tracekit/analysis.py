@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tracekit import dataset
+from tracekit.collector import paused
 from tracekit.errors import DatasetError
 from tracekit.flatten import flatten
 from tracekit.place import place
@@ -46,14 +47,15 @@ def build(source: str | Path, tell: Tell = _silent) -> tuple[dict[str, Any], dic
     Raises:
         SnapshotError: where the source is no snapshot that can be read.
     """
-    tell("reading")
-    snapshot = read_snapshot(source)
-    about = asdict(snapshot.source)
-    tell("flattening")
-    tables = flatten(snapshot)
-    del snapshot
-    tell("replaying the allocator")
-    tables |= place(tables)
+    with paused():
+        tell("reading")
+        snapshot = read_snapshot(source)
+        about = asdict(snapshot.source)
+        tell("flattening")
+        tables = flatten(snapshot)
+        del snapshot
+        tell("replaying the allocator")
+        tables |= place(tables)
     return about, tables
 
 

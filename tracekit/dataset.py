@@ -134,7 +134,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     if manifest.get("schema_version") != SCHEMA_VERSION:
         raise DatasetError(
-            f"{folder} holds version {manifest.get('schema_version')} of the tables, this tracekit reads {SCHEMA_VERSION}",
+            f"{folder} holds version {manifest.get('schema_version')} of the tables,"
+            f" this tracekit reads {SCHEMA_VERSION}",
             "make it again from its snapshot with: tracekit analyze --force",
         )
     missing = [name for name in TABLES if not (folder / f"{name}.parquet").is_file()]

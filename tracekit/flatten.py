@@ -9,7 +9,6 @@ No file is touched here and no meaning is given to a row; what an allocation is 
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from collections import Counter
@@ -21,8 +20,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracekit.collector import paused
+from tracekit.errors import SnapshotError
 from tracekit.schema import RAW_TABLES, TABLES
-from tracekit.snapshot import Snapshot
+from tracekit.snapshot import Allowance, Snapshot
 
 Row = dict[str, Any]
 
@@ -108,14 +109,15 @@ def flatten(snapshot: Snapshot) -> dict[str, pa.Table]:
 
     Returns:
         A table for each name in `tracekit.schema.RAW_TABLES`.
+
+    Raises:
+        SnapshotError: where a value of no known shape is nested too deeply, or without end, to be kept as JSON.
     """
-    was_collecting = gc.isenabled()
-    gc.disable()  # millions of live dicts make each collection a walk over the whole snapshot
-    try:
-        return _Flattener().tables(snapshot)
-    finally:
-        if was_collecting:
-            gc.enable()
+    with paused():
+        try:
+            return _Flattener().tables(snapshot)
+        except SnapshotError as error:
+            raise SnapshotError(f"{snapshot.source.name}: {error.problem}", error.remedy) from None
 
 
 class _Stacks:
@@ -128,6 +130,7 @@ class _Stacks:
 
     def __init__(self, notes: Counter[tuple[str, str]]) -> None:
         self._notes = notes
+        self.allowance = Allowance(0)
         self._frame_by_identity: dict[int, int] = {}
         self._frame_by_content: dict[tuple[Any, ...], int] = {}
         self._kept: list[Row] = []  # keeps the dicts alive whose id() is a key above
@@ -190,6 +193,7 @@ class _Stacks:
         return frame_id
 
     def _frame_row(self, frame: Any) -> tuple[str | None, str | None, int | None, str | None]:
+        self.allowance.check_nested(frame, "frame")
         if not isinstance(frame, dict):
             self._notes["frame", f"a frame that is a {type(frame).__name__}"] += 1
             return (None, None, None, _json(frame))
@@ -232,9 +236,12 @@ class _Flattener:
         self.notes: Counter[tuple[str, str]] = Counter()
         self.stacks = _Stacks(self.notes)
         self.newest_field = (1, 12)
+        self.allowance = Allowance(0)
 
     def tables(self, snapshot: Snapshot) -> dict[str, pa.Table]:
         """Every raw table; events first, so that stacks are numbered in the order of the trace."""
+        # values of no known shape are few in an honest file; a made one can repeat a list until it unfolds without end
+        self.allowance = self.stacks.allowance = Allowance(2**20 + 100 * snapshot.source.byte_count)
         traces = snapshot.device_traces
         event_counts = [len(trace) for trace in traces]
         batches = [batch for device, trace in enumerate(traces) for batch in self._events(device, trace)]
@@ -348,6 +355,7 @@ class _Flattener:
         for row, source in enumerate(rows):
             for key in unknown & source.keys():
                 self.notes[place, f"key {key}"] += 1
+                self.allowance.check_nested(source[key], f"{place}.{key}")
                 extras[row] = (extras[row] or {}) | {str(key): source[key]}
 
     # ---------------------------------------------------------------- columns
@@ -370,6 +378,7 @@ class _Flattener:
                 if value is None or fits(value):
                     fitting.append(value)
                 elif column == "user_metadata":
+                    self.allowance.check_nested(value, "trace_event.user_metadata")
                     fitting.append(_json(value))  # torch 2.15 takes a dict and means its JSON text
                 else:
                     self._misfit(table, key, value, row, extras)
@@ -385,6 +394,7 @@ class _Flattener:
             place,
             f"{key} of type {type(value).__name__}" if type(value) is not int else f"{key} beyond 64 bits",
         ] += 1
+        self.allowance.check_nested(value, f"{place}.{key}")
         extras[row] = (extras[row] or {}) | {key: value}
 
     # ---------------------------------------------------------------- the small tables
@@ -627,4 +637,7 @@ def _pool(pool: Any) -> str | None:
 
 def _json(value: object) -> str:
     """Plain data as JSON, keys sorted, the same for the same value."""
-    return json.dumps(value, sort_keys=True, default=str, skipkeys=True)
+    try:
+        return json.dumps(value, sort_keys=True)
+    except TypeError:  # keys of several types have no order but their own
+        return json.dumps(value)

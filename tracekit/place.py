@@ -144,12 +144,11 @@ def _placement_table(
     free_requested = pa.array(rows.free_requested_ix, pa.int64())
     death = pa.array(rows.death_ix, pa.int64())
     pools = {pool: None if pool is None else f"({pool[0]},{pool[1]})" for pool in set(rows.pool)}
-    final: list[tuple[int, int | None]] = [(-1, None)] * count
+    block_id: list[int | None] = [None] * count
+    block_stack: list[int | None] = [None] * count
     for index, dead in enumerate(rows.death_ix):
         if dead is None:
-            final[index] = blocks.get((device, rows.address[index]), (-1, None))
-    block_id = pa.array([None if item[0] < 0 else item[0] for item in final], pa.int64())
-    block_stack = pa.array([item[1] for item in final], pa.int64())
+            block_id[index], block_stack[index] = blocks.get((device, rows.address[index]), (None, None))
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "placement_id": pa.array(range(begin, begin + count), pa.int64()),
         "device": pa.array([device] * count, pa.int64()),
@@ -165,7 +164,7 @@ def _placement_table(
         "birth_us": trace["time_us"].take(birth),
         "free_requested_us": trace["time_us"].take(free_requested),
         "death_us": trace["time_us"].take(death),
-        "stack_id": pc.coalesce(trace["stack_id"].take(birth), block_stack),
+        "stack_id": pc.coalesce(trace["stack_id"].take(birth), pa.array(block_stack, pa.int64())),
         "free_stack_id": trace["stack_id"].take(free_requested),
         "is_pending_at_start": pa.array(
             [index in replay.pending_at_opening for index in range(replay.opening_count)]
@@ -173,7 +172,7 @@ def _placement_table(
             pa.bool_(),
         ),
         "is_exact": pa.array(rows.is_exact, pa.bool_()),
-        "block_id": block_id,
+        "block_id": pa.array(block_id, pa.int64()),
     }
     schema = TABLES["placement"].schema
     return pa.table([columns[name] for name in schema.names], schema=schema)

@@ -1,7 +1,7 @@
 -- What one event changed in the account; events that changed nothing have no row.
 -- layer: fact
 -- grain: device, event_ix
--- reads: placement, trace_event
+-- reads: placement, reserved_change
 --   device: the device
 --   event_ix: the event
 --   requested_bytes: change of bytes asked for and not yet back in the pool
@@ -48,6 +48,5 @@ select
     0::bigint as requested_bytes,
     0::bigint as allocated_bytes,
     0::bigint as active_bytes,
-    case when action in ('segment_alloc', 'segment_map') then size_bytes else -size_bytes end as reserved_bytes
-from trace_event
-where action in ('segment_alloc', 'segment_map', 'segment_free', 'segment_unmap')
+    reserved_bytes
+from reserved_change

@@ -1,7 +1,7 @@
 -- One device's account before its first event: what was there already.
 -- layer: fact
 -- grain: device
--- reads: device, segment, placement, trace_event
+-- reads: device, segment, placement, reserved_change
 --   device: the device
 --   requested_bytes: bytes asked for
 --   allocated_bytes: bytes in blocks held by the program
@@ -30,9 +30,8 @@ in_segments as (
 changed as (
     select
         device,
-        sum(case when action in ('segment_alloc', 'segment_map') then size_bytes else -size_bytes end) as reserved_bytes
-    from trace_event
-    where action in ('segment_alloc', 'segment_map', 'segment_free', 'segment_unmap')
+        sum(reserved_bytes) as reserved_bytes
+    from reserved_change
     group by device
 )
 

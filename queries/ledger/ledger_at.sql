@@ -1,7 +1,7 @@
 -- One line of the account of one device after any event, -1 being before the first: from ledger_at(0, 3815).
 -- layer: ledger
 -- grain: bucket
--- reads: allocation_bucket, bucket, effect, opening
+-- reads: allocation_bucket, bucket, opening, reserved_change
 -- parameters: of_device, at_event_ix
 --   bucket: the bucket, see the view bucket
 --   requested_bytes: bytes asked for by its allocations that the program holds then
@@ -26,8 +26,8 @@ reserved as (
         (select opening.reserved_bytes from opening where opening.device = of_device)
         + coalesce(
             (
-                select sum(effect.reserved_bytes) from effect
-                where effect.device = of_device and effect.event_ix <= at_event_ix
+                select sum(reserved_change.reserved_bytes) from reserved_change
+                where reserved_change.device = of_device and reserved_change.event_ix <= at_event_ix
             ),
             0
         ) as reserved_bytes

@@ -22,7 +22,7 @@ with state as materialized (
     from running_bytes
 ),
 
-stepped as (
+stepped as materialized (
     select
         state.device,
         state.event_ix,
@@ -32,24 +32,46 @@ stepped as (
     asof left join span on state.device = span.device and state.event_ix >= span.begin_event_ix
 ),
 
+highest as (
+    select
+        device,
+        step,
+        max(allocated_bytes) as allocated_bytes
+    from stepped
+    group by device, step
+),
+
 -- the first event of the largest value: the same step repeats, so peaks tie
+span_peak as (
+    select
+        stepped.device,
+        stepped.step,
+        stepped.allocated_bytes,
+        min(stepped.event_ix) as event_ix
+    from stepped
+    inner join highest
+        on
+            stepped.device = highest.device
+            and stepped.step is not distinct from highest.step
+            and stepped.allocated_bytes = highest.allocated_bytes
+    group by stepped.device, stepped.step, stepped.allocated_bytes
+),
+
 peak as (
     select
         device,
-        -min(-allocated_bytes) as allocated_bytes,
-        arg_min(event_ix, (-allocated_bytes, event_ix)) as event_ix
-    from state
-    group by device
+        event_ix
+    from span_peak
+    qualify row_number() over (partition by device order by allocated_bytes desc, event_ix) = 1
 ),
 
 step_peak as (
     select
         device,
         step,
-        arg_min(event_ix, (-allocated_bytes, event_ix)) as event_ix
-    from stepped
+        event_ix
+    from span_peak
     where step is not null
-    group by device, step
 ),
 
 oom as (

@@ -1,7 +1,7 @@
 -- One device of the recording in one row: how high it went, when, and who asked.
 -- layer: report
 -- grain: device
--- reads: device, moment, span, trace_event, stack_label, replay, running_bytes
+-- reads: device, moment, span, trace_event, stack_label, replay
 --   device: the device
 --   event_count: events in its trace
 --   step_count: training steps seen
@@ -22,15 +22,7 @@
 --   unknown_held_count: allocations whose block size the file cannot tell; their requested bytes stand in
 --   opening_allocation_count: allocations older than the recording
 --   verdict: the replay's verdict in a sentence
-with highest as (
-    select
-        device,
-        max(reserved_bytes) as reserved_bytes
-    from running_bytes
-    group by device
-),
-
-steps as (
+with steps as (
     select
         device,
         count(distinct step) as step_count
@@ -70,7 +62,7 @@ select
     stack_label.requested_by,
     trace_event.size_bytes as request_bytes,
     trace_event.time_us as peak_time_us,
-    highest.reserved_bytes as highest_reserved_bytes,
+    replay.peak_reserved_bytes as highest_reserved_bytes,
     coalesce(ooms.oom_count, 0)::bigint as oom_count,
     replay.is_exact,
     replay.mismatch_count,
@@ -80,7 +72,6 @@ select
     replay.verdict
 from device
 inner join peak on device.device = peak.device
-inner join highest on device.device = highest.device
 inner join replay on device.device = replay.device
 left join steps on device.device = steps.device
 left join ooms on device.device = ooms.device

@@ -7,13 +7,11 @@ The only place that unpickles. What the data means is said by later rooms; nothi
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
+from tracekit.collector import paused
 from tracekit.errors import SnapshotError
 from tracekit.snapshot import plain, shape, stream
 from tracekit.snapshot.shape import Allowance
@@ -90,7 +88,7 @@ def read_snapshot(source: str | os.PathLike[str] | BinaryIO, *, limit_bytes: int
     """
     name = stream.name_of(source)
     try:
-        with _no_collection():
+        with paused():
             content = stream.read(source, limit_bytes)
             allowance = Allowance(content.data.tell())
             if content.serialization == "json":
@@ -120,15 +118,3 @@ def read_snapshot(source: str | os.PathLike[str] | BinaryIO, *, limit_bytes: int
             layout="list" if isinstance(raw, list) else "dict",
         ),
     )
-
-
-@contextmanager
-def _no_collection() -> Generator[None]:
-    """Keep the garbage collector from walking millions of new objects again and again while they are made."""
-    was_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_collecting:
-            gc.enable()

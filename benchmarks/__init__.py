@@ -1,0 +1,1 @@
+"""Measurements that print ratios: run by `make bench`, never by the tests."""
