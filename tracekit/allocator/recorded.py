@@ -123,13 +123,15 @@ class RecordedAllocator(MovableAllocator):
 
     Attributes:
         recorder: its driver.
+        knows_ages: False where blocks are older than the recording.
     """
 
-    __slots__ = ("recorder",)
+    __slots__ = ("knows_ages", "recorder")
 
     def __init__(self, settings: Settings, driver: RecordedDriver) -> None:
         super().__init__(settings, driver)
         self.recorder = driver
+        self.knows_ages = True
         self.counts_searches = settings.garbage_collection_threshold > 0
         driver.attach(self)
 
@@ -144,13 +146,16 @@ class RecordedAllocator(MovableAllocator):
     def collect_garbage(self) -> None:
         """Release old segments where the recording shows just those released next.
 
-        A snapshot does not say the memory limit, so whether garbage was collected is seen from what was
-        released.
+        A snapshot does not say the memory limit, so whether garbage was collected is seen from what was released.
+        In a recording that began late no age is known, and what was released is taken as it is.
         """
         if self.settings.garbage_collection_threshold <= 0:
             return
         released = [event for event in self.recorder.rest if event.action == "segment_free"]
         chosen = self.old_segments(sum(event.size for event in released))
+        if not self.knows_ages:
+            idle = {block.address: block for block in self.old_segments(1 << 63)}
+            chosen = [idle[event.address] for event in released if event.address in idle]
         if [block.address for block in chosen] == [event.address for event in released[: len(chosen)]]:
             for block in chosen:
                 self.release_segment(block)

@@ -170,6 +170,7 @@ class _Replayer:
     def enter_opening(self) -> None:
         """Set up what was there before the first event, and note what has no place."""
         allocator = self.allocator
+        allocator.knows_ages = not self.opening.segments
         segments, blocks = enter_opening(allocator, self.opening)
         for one, segment in zip(self.opening.segments, segments, strict=True):
             if segment is None:

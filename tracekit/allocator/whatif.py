@@ -212,12 +212,11 @@ class _Run:
         """Carry out the operations from one on."""
         program, allocator, blocks = self.program, self.allocator, self.blocks
         peak_allocated, peak_active, peak_requested = -1, -1, -1
-        for position in range(first, len(program)):
-            kind, number = program.kind[position], program.number[position]
-            source_ix = program.source_ix[position]
+        operations = zip(program.kind[first:], program.number[first:], program.source_ix[first:], strict=True)
+        for position, (kind, number, source_ix) in enumerate(operations, first):
             if kind == ALLOCATE:
                 if not self.allocate(position, number, source_ix):
-                    return
+                    break
                 if allocator.allocated > peak_allocated:
                     peak_allocated = self.note_peak("peak_allocated", allocator.allocated, source_ix)
                 if allocator.active > peak_active:
@@ -233,7 +232,9 @@ class _Run:
             else:
                 allocator.empty_cache()
                 self.record_steps(source_ix)
-            self.outcome.operation_count = position + 1
+        else:
+            position = len(program)
+        self.outcome.operation_count = position
 
     def note_peak(self, name: str, value: int, source_ix: int | None) -> int:
         """Keep the higher of a peak and a value, and return it."""
