@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 from tracekit.allocator.recording import Events, FinalBlock, FinalSegment
 from tracekit.allocator.replay import Replay, replay_recording
 from tracekit.allocator.settings import Settings
+from tracekit.ranges import reserved_ranges
 from tracekit.schema import PLACED_TABLES, TABLES
 
 Row = dict[str, Any]
@@ -44,18 +46,25 @@ def place(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     replays: list[Row] = []
     mismatches: list[Row] = []
     placements: list[pa.Table] = []
+    ranges: list[Row] = []
     devices: list[Any] = tables["device"]["device"].to_pylist()
     for device in devices:
         trace = device_trace(tables["trace_event"], device)
-        replay = replay_recording(device_events(trace), segments[device], settings)
+        events = device_events(trace)
+        replay = replay_recording(events, segments[device], settings)
         replays.append(_replay_row(device, replay, has_trace=len(trace) > 0))
         mismatches += _mismatch_rows(device, replay)
         begin = sum(map(len, placements))
         placements.append(_placement_table(device, begin, replay, trace, blocks))
+        ranges += [
+            {"reserved_range_id": number, "device": device, **asdict(one)}
+            for number, one in enumerate(reserved_ranges(events, replay, segments[device]), len(ranges))
+        ]
     placed = {
         "replay": pa.Table.from_pylist(replays, schema=TABLES["replay"].schema),
         "mismatch": pa.Table.from_pylist(mismatches, schema=TABLES["mismatch"].schema),
         "placement": pa.concat_tables([TABLES["placement"].schema.empty_table(), *placements]),
+        "reserved_range": pa.Table.from_pylist(ranges, schema=TABLES["reserved_range"].schema),
     }
     return {name: placed[name] for name in PLACED_TABLES}
 

@@ -295,6 +295,23 @@ _PLACED = (
         block_id integer - the block of the final snapshot that it still occupies
         """,
     ),
+    _table(
+        "reserved_range",
+        "One run of addresses reserved from the device, from one event to another: a segment, or mapped pages of an expandable one.",
+        "reserved_range_id",
+        """
+        reserved_range_id integer - dense number: those older than the recording first, then by birth
+        device integer - the device
+        address integer - first address
+        size_bytes integer bytes its bytes
+        stream integer - the stream it belongs to
+        pool text - its pool, (0,0) being the default one
+        is_small boolean - whether it is of the small pool, which serves requests of up to 1 MiB
+        is_expandable boolean - whether it is mapped pages of an expandable segment; runs side by side are one there
+        birth_event_ix integer - the event that reserved it; null when older than the recording
+        death_event_ix integer - the event that gave it back; null when it never was
+        """,
+    ),
 )
 
 TABLES: dict[str, TableSpec] = {spec.name: spec for spec in (*_RAW, *_PLACED)}

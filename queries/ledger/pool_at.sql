@@ -1,0 +1,68 @@
+-- One line of the fragmentation account of one device after any event: what each pool does with the bytes it reserved.
+-- layer: ledger
+-- grain: pool, stream, is_small, line
+-- reads: allocation, free_piece_at, reserved_range
+-- parameters: of_device, at_event_ix
+--   pool: the pool, (0,0) being the default one; another one serves its own program part only, such as a CUDA graph
+--   stream: the stream; what is free on one stream cannot serve another
+--   is_small: whether it is the pool for requests of up to 1 MiB
+--   line: allocated, pending_free, idle_segment (whole, returnable by empty_cache) or free_piece (pinned by live blocks)
+--   held_bytes: bytes of that line
+--   piece_count: blocks, or free pieces
+--   largest_bytes: the largest of them: for free ones, the largest request that needs no new segment
+with range as (
+    select
+        address,
+        size_bytes,
+        stream,
+        pool,
+        is_small
+    from reserved_range
+    where
+        device = of_device
+        and coalesce(birth_event_ix, -1) <= at_event_ix
+        and (death_event_ix is null or death_event_ix > at_event_ix)
+),
+
+alive as (
+    select
+        address,
+        held_bytes,
+        is_pending_at_start or coalesce(free_requested_event_ix <= at_event_ix, false) as is_pending
+    from allocation
+    where
+        device = of_device
+        and coalesce(birth_event_ix, -1) <= at_event_ix
+        and (death_event_ix is null or death_event_ix > at_event_ix)
+),
+
+piece as (
+    select
+        range.pool,
+        range.stream,
+        range.is_small,
+        case when alive.is_pending then 'pending_free' else 'allocated' end as line,
+        alive.held_bytes
+    from alive
+    asof left join range on alive.address >= range.address
+    union all
+    select
+        pool,
+        stream,
+        is_small,
+        case when is_whole_segment then 'idle_segment' else 'free_piece' end as line,
+        size_bytes as held_bytes
+    from free_piece_at(of_device, at_event_ix)
+)
+
+select
+    pool,
+    stream,
+    is_small,
+    line,
+    sum(held_bytes)::bigint as held_bytes,
+    count(*) as piece_count,
+    max(held_bytes) as largest_bytes
+from piece
+group by pool, stream, is_small, line
+order by pool, stream, is_small, line
