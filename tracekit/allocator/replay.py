@@ -6,43 +6,33 @@ Tables and files are strangers here.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import NamedTuple, cast
 
 from tracekit.allocator.blocks import (
     ALLOCATED,
-    FREE,
     PENDING,
-    STATE_NAMES,
-    UNMAPPED,
     Block,
     FreeList,
-    Segment,
 )
-from tracekit.allocator.forced import enter_opening
 from tracekit.allocator.opening import (
     GROWTHS,
     RELEASES,
     SEGMENT_ACTIONS,
-    OpeningAllocation,
-    rebuild_opening,
     records_requests,
 )
 from tracekit.allocator.recorded import (
     DivergedError,
-    RecordedAllocator,
-    RecordedDriver,
     RecordedEvent,
 )
 from tracekit.allocator.recording import Events, FinalSegment
-from tracekit.allocator.result import DETAIL_LIMIT, Mismatch, Peak, Placements, Replay
+from tracekit.allocator.result import Peak, Replay
+from tracekit.allocator.resync import Resync
 from tracekit.allocator.settings import (
     DEFAULT_POOL,
     MIN_LARGE_REQUEST,
-    SMALL_SEGMENT,
     SMALL_SIZE,
     PoolId,
     Settings,
@@ -119,36 +109,23 @@ class Hints(NamedTuple):
         return [one for one in changed if one != settings]
 
 
-class _Replayer:
-    """One replay under way."""
+class _Replayer(Resync):
+    """One replay under way.
+
+    Attributes:
+        run: the events since the last request that lead to the next: those of segments, and deferred frees.
+        has_requests: False where the recording leaves out free_requested.
+        large_segment_size: what segments for middling requests look like, where that is not as expected.
+        has_pools: True in a recording with private pools.
+    """
 
     def __init__(self, events: Events, segments: Sequence[FinalSegment], settings: Settings) -> None:
-        self.events = events
-        self.finals = segments
-        self.settings = settings
-        self.driver = RecordedDriver()
-        self.allocator = RecordedAllocator(settings, self.driver)
-        self.opening = rebuild_opening(events, segments, settings)
-        self.rows = Placements()
-        self.mismatches: list[Mismatch] = []
-        self.mismatch_count = 0
-        self.notes: list[str] = []
-        self.ignored: Counter[str] = Counter()
+        super().__init__(events, segments, settings)
         self.run: list[RecordedEvent] = []
-        self.unplaced: dict[int, int] = {}
-        self.pending_at_opening: set[int] = set()
-        self.empty_cache_ix: list[int] = []
-        self.retry_ix: list[int] = []
         self.has_requests = records_requests(events)
-        self.walk_limit = 50 * len(events) + 1_000_000
-        self.is_lost = False
-        self.has_learned = False
-        self.saw_tie = False
         self.large_segment_size: int | None = None
-        self.unsplit_pools: set[PoolId] = set()
         pools = {segment.pool or DEFAULT_POOL for segment in segments}
         self.has_pools = events.pool is not None or bool(pools - {DEFAULT_POOL})
-        self.peak_allocated = self.peak_active = self.peak_requested = self.peak_reserved = Peak(0, None)
 
     def replay(self) -> tuple[Replay, Hints]:
         """Replay from the opening to the last event."""
@@ -158,83 +135,6 @@ class _Replayer:
             self.settle_idle()
         result = self.result()
         return result, Hints(self.saw_tie, self.large_segment_size, frozenset(self.unsplit_pools))
-
-    def note(self, ix: int | None, kind: str, expected: int | None, found: int | None, reason: str) -> None:
-        """Count a mismatch and keep it while there is room."""
-        self.mismatch_count += 1
-        if len(self.mismatches) < DETAIL_LIMIT:
-            self.mismatches.append(Mismatch(ix, kind, expected, found, reason))
-
-    # The opening
-
-    def enter_opening(self) -> None:
-        """Set up what was there before the first event, and note what has no place."""
-        allocator = self.allocator
-        allocator.knows_ages = not self.opening.segments
-        segments, blocks = enter_opening(allocator, self.opening)
-        for one, segment in zip(self.opening.segments, segments, strict=True):
-            if segment is None:
-                reason = "a segment of the opening state overlaps another one"
-                self.note(None, "opening", None, one.address, reason)
-        for ticket, (one, block) in enumerate(zip(self.opening.allocations, blocks, strict=True)):
-            if one.is_pending:
-                self.pending_at_opening.add(ticket)
-            if block is None:
-                self.append(one.address, one.requested, one.held, one.stream, None, None, None, None)
-                self.enter_nowhere(one, ticket)
-                continue
-            block.ticket = ticket
-            segment = block.segment
-            pool = segment.home.pool.id
-            self.append(one.address, one.requested, one.held, one.stream, pool, segment.address, None, None)
-        self.peak_allocated = Peak(allocator.allocated, None)
-        self.peak_active = Peak(allocator.active, None)
-        self.peak_requested = Peak(allocator.requested, None)
-        self.peak_reserved = Peak(allocator.reserved, None)
-
-    def enter_nowhere(self, one: OpeningAllocation, ticket: int) -> None:
-        """Enter an opening allocation that no segment holds."""
-        reason = "no segment holds a block that was there at the start"
-        self.note(None, "opening", None, one.address, reason)
-        self.count_unplaced(one.address, ticket)
-        if one.is_pending:
-            self.allocator.allocated -= self.carried(ticket)
-
-    def count_unplaced(self, address: int, ticket: int) -> None:
-        """Count an allocation that lies in no known segment."""
-        self.unplaced[address] = ticket
-        self.allocator.allocated += self.carried(ticket)
-        self.allocator.active += self.carried(ticket)
-        self.allocator.requested += self.rows.requested[ticket] or 0
-
-    def carried(self, ticket: int) -> int:
-        """Tell what sums carry for a placement: its size where that is known, else what was requested."""
-        held = self.rows.held[ticket]
-        return (self.rows.requested[ticket] or 0) if held is None else held
-
-    def append(
-        self,
-        address: int,
-        requested: int | None,
-        held: int | None,
-        stream: int,
-        pool: PoolId | None,
-        segment_address: int | None,
-        birth_ix: int | None,
-        is_exact: bool | None,
-    ) -> None:
-        """Add a placement."""
-        rows = self.rows
-        rows.address.append(address)
-        rows.requested.append(requested)
-        rows.held.append(held)
-        rows.stream.append(stream)
-        rows.pool.append(pool)
-        rows.segment_address.append(segment_address)
-        rows.birth_ix.append(birth_ix)
-        rows.is_exact.append(is_exact)
-        rows.free_requested_ix.append(None)
-        rows.death_ix.append(None)
 
     # The events
 
@@ -351,14 +251,6 @@ class _Replayer:
         else:
             self.drop(ticket, block, ix)
 
-    def drop(self, ticket: int, block: Block | None, ix: int) -> None:
-        """Note that the program dropped a block, wherever it lies."""
-        self.rows.free_requested_ix[ticket] = ix
-        if block is None:
-            self.allocator.allocated -= self.carried(ticket)
-        else:
-            self.allocator.request_free(block)
-
     def odd_completion(self, ix: int, address: int | None, size: int | None, stream: int | None) -> None:
         """Take a free_completed that does not follow its request at once: deferred, or one is missing."""
         if address is None:
@@ -393,22 +285,6 @@ class _Replayer:
         else:
             self.rows.death_ix[ticket] = ix
             self.run.append(RecordedEvent(ix, "free_completed", address, size or 0, stream or 0))
-
-    def end(self, ticket: int, block: Block | None, ix: int) -> None:
-        """End an allocation, wherever it lies."""
-        self.rows.death_ix[ticket] = ix
-        if block is None:
-            self.allocator.active -= self.carried(ticket)
-            self.allocator.requested -= self.rows.requested[ticket] or 0
-            del self.unplaced[self.rows.address[ticket]]
-        else:
-            self.allocator.complete_free(block)
-
-    def lose(self, ticket: int, block: Block | None, ix: int) -> None:
-        """End an allocation that must be gone, because something else lies there now."""
-        if self.rows.free_requested_ix[ticket] is None and ticket not in self.pending_at_opening:
-            self.drop(ticket, block, ix)
-        self.end(ticket, block, ix)
 
     # Requests that are not as usual
 
@@ -447,6 +323,8 @@ class _Replayer:
             return DEFAULT_POOL
         segment = self.allocator.segment_at(address)
         return DEFAULT_POOL if segment is None else segment.home.pool.id
+
+    # Requests that segment events precede
 
     def settle_request(self, ix: int, home: FreeList, rounded: int, is_granted: bool) -> Block | None:
         """Let the allocator serve a request that segment events precede, and compare what it does with them.
@@ -628,272 +506,3 @@ class _Replayer:
                 None,
                 "the allocator has a block for a request that failed",
             )
-
-    # Following the recording where it differs
-
-    def force_rest(self, only_releases: bool = False) -> None:
-        """Make the segments what the recording says they are."""
-        allocator, driver = self.allocator, self.driver
-        while (event := driver.next) is not None:
-            if only_releases and event.action in GROWTHS:
-                return
-            driver.position += 1
-            if event.action == "free_completed":
-                driver.position -= 1
-                allocator.synchronize()
-            elif event.is_usable and event.action in GROWTHS:
-                self.force_growth(event)
-            elif event.action == "segment_free":
-                segment = allocator.segments.get(event.address)
-                if segment is not None:
-                    self.clear(segment, event.ix)
-            elif event.action == "segment_unmap":
-                self.force_unmap(event)
-
-    def force_growth(self, event: RecordedEvent) -> None:
-        """Enter a segment or pages where the recording has them."""
-        allocator = self.allocator
-        if event.action == "segment_map":
-            unmapped = allocator.unmapped_at(event.address, event.size, event.stream)
-            if unmapped is not None:
-                allocator.force_map(unmapped, event.address, event.size)
-                return
-        while segments := allocator.overlapping(event.address, event.size):
-            self.clear(segments[0], event.ix)
-        pool = self.opening.growth_pools.get(event.ix, DEFAULT_POOL)
-        if event.action == "segment_alloc":
-            home = allocator.home(pool, event.size <= SMALL_SEGMENT, event.stream)
-            allocator.force_segment(event.address, event.size, home)
-        else:
-            is_small = event.size % self.settings.large_segment_size != 0
-            home = allocator.home(pool, is_small, event.stream)
-            allocator.force_map(allocator.force_range(event.address, home), event.address, event.size)
-
-    def force_unmap(self, event: RecordedEvent) -> None:
-        """Take memory away from pages where the recording does."""
-        allocator = self.allocator
-        segment = allocator.segment_at(event.address)
-        if segment is None or not segment.is_expandable:
-            return
-        top = event.address + event.size
-        within = [block for block in segment if block.address < top and block.address + block.size > event.address]
-        for block in within:
-            if block.state in (ALLOCATED, PENDING):
-                self.note(event.ix, "lost_free", None, block.address, "pages are gone in which a block lived")
-                self.lose(block.ticket, block, event.ix)
-        allocator.force_unmap(allocator.block_at(segment, event.address), event.address, top)
-
-    def clear(self, segment: Segment, ix: int) -> None:
-        """Strike a segment out with whatever lay in it."""
-        for block in [block for block in segment if block.state in (ALLOCATED, PENDING)]:
-            self.note(
-                ix,
-                "lost_free",
-                None,
-                block.address,
-                "a segment is gone in which a block lived: events are missing",
-            )
-            self.lose(block.ticket, block, ix)
-        self.allocator.drop_segment(segment)
-
-    def misplaced(
-        self,
-        ix: int,
-        address: int,
-        size: int,
-        rounded: int,
-        home: FreeList,
-        chosen: Block | None,
-        is_noted: bool = False,
-    ) -> None:
-        """Put an allocation where the recording says, though the allocator would have put it elsewhere."""
-        if chosen is not None:
-            home.add(chosen)
-        if not is_noted:
-            self.saw_tie = self.saw_tie or self.is_tie(address, chosen)
-            self.note(
-                ix,
-                "address",
-                None if chosen is None else chosen.address,
-                address,
-                self.reason(address, chosen),
-            )
-        ticket = len(self.rows)
-        before = self.allocator.live.get(address)
-        if before is not None:
-            self.lose(before.ticket, before, ix)
-        elif address in self.unplaced:
-            self.lose(self.unplaced[address], None, ix)
-        block = None if self.is_lost else self.allocator.locate(address)
-        if block is None:
-            self.append(address, size, None, home.stream, None, None, ix, False)
-            self.count_unplaced(address, ticket)
-            return
-        block, is_known = self.place(ix, block, address, size, rounded)
-        block.ticket = ticket
-        held = block.size if is_known else None
-        segment = block.segment
-        pool = segment.home.pool.id
-        self.append(address, size, held, home.stream, pool, segment.address, ix, False)
-        if self.allocator.walked > self.walk_limit:
-            self.get_lost()
-
-    def is_tie(self, address: int, chosen: Block | None) -> bool:
-        """Tell whether the recording took a free block as large as the one the allocator would take."""
-        other = None if chosen is None else self.allocator.locate(address)
-        if chosen is None or other is None or other.segment is chosen.segment:
-            return False
-        return other.state == FREE and (other.address, other.size) == (address, chosen.size)
-
-    def reason(self, address: int, chosen: Block | None) -> str:
-        """Say why, likely, an address differs."""
-        if address in self.allocator.live or address in self.unplaced:
-            return "a block is allocated where one lives: the event of its free is missing"
-        if self.allocator.locate(address) is None:
-            return "the block lies in no known segment: segment events are missing"
-        if chosen is None:
-            return "no cached block fits, yet no segment is made: events or a setting are missing"
-        return "another block fits better: events or a setting are missing"
-
-    def place(self, ix: int, block: Block, address: int, size: int, rounded: int) -> tuple[Block, bool]:
-        """Make room at an address in `block` and occupy it; tell also whether the size is certain."""
-        allocator = self.allocator
-        is_certain = block.state == FREE and block.address == address
-        block = self.make_room(ix, block, address + rounded)
-        block = allocator.carve(block, address)
-        rest = block.size - rounded
-        home = block.segment.home
-        if rest > 0 and allocator.should_split(home.pool, rest, rounded):
-            allocator.split(block, rounded)
-        is_known = rest >= 0 and (is_certain or (home.pool.is_small and rounded <= SMALL_SIZE))
-        allocator.occupy(block, size, block.size if is_known else None)
-        return block, is_known
-
-    def make_room(self, ix: int, block: Block, top: int) -> Block:
-        """Free a block and those above it up to an address, as far as there is memory; return it."""
-        allocator = self.allocator
-        if block.state != FREE:
-            self.lose(block.ticket, block, ix)
-        while block.address + block.size < top and (above := block.next) is not None:
-            if above.state == UNMAPPED:
-                break
-            if above.state != FREE:
-                self.lose(above.ticket, above, ix)
-                block = above
-            else:
-                block.segment.home.remove(block)
-                allocator.shelve(block)
-        return block
-
-    def get_lost(self) -> None:
-        """Give up following the blocks: the recording contradicts itself too often to be worth the time."""
-        self.is_lost = True
-        self.notes.append("blocks were followed only so far: the recording contradicts itself too often")
-
-    # The end
-
-    def result(self) -> Replay:
-        """Put together what was found."""
-        differences = list(self.final_differences())
-        rows = self.rows
-        if self.has_learned:
-            self.recount()
-        return Replay(
-            placements=rows,
-            opening=self.opening,
-            pending_at_opening=frozenset(self.pending_at_opening),
-            mismatches=self.mismatches,
-            mismatch_count=self.mismatch_count,
-            peak_allocated=self.peak_allocated,
-            peak_active=self.peak_active,
-            peak_requested=self.peak_requested,
-            peak_reserved=self.reserved_peak(),
-            final_allocated=self.allocator.allocated,
-            final_active=self.allocator.active,
-            final_reserved=self.allocator.reserved,
-            final_difference_count=len(differences),
-            final_differences=differences[:DETAIL_LIMIT],
-            empty_cache_ix=self.empty_cache_ix,
-            retry_ix=self.retry_ix,
-            range_bases=self.driver.range_bases,
-            unknown_held_count=rows.held.count(None),
-            notes=self.notes,
-            ignored=dict(self.ignored),
-            event_count=len(self.events),
-            settings=replace(self.settings, fixed_pools=self.allocator.settings.fixed_pools),
-        )
-
-    def reserved_peak(self) -> Peak:
-        """Find the peak of the reserved bytes from the recorded segment events alone."""
-        value = self.peak_reserved.value
-        peak = self.peak_reserved
-        events = self.events
-        for ix, action in enumerate(events.action):
-            if action in SEGMENT_ACTIONS:
-                size = events.size[ix] or 0
-                value += size if action in GROWTHS else -size
-                if value > peak.value:
-                    peak = Peak(value, ix)
-        return peak
-
-    def final_differences(self) -> Iterator[str]:
-        """Compare the blocks and segments at the end with those of the file, and take sizes from the file."""
-        found: dict[int, tuple[int, str]] = {}
-        for segment in self.allocator.segments.values():
-            for block in segment:
-                if block.state != UNMAPPED:
-                    found[block.address] = (block.size, STATE_NAMES[block.state])
-        for final in self.finals:
-            for theirs in final.blocks:
-                ours = found.pop(theirs.address, None)
-                self.learn(theirs.address, theirs.size, theirs.state)
-                if ours is None:
-                    yield f"the file has a block at {theirs.address:#x}, {theirs.size} bytes {theirs.state}"
-                elif ours != (theirs.size, theirs.state):
-                    told = f"{theirs.size} bytes {theirs.state} in the file, {ours[0]} bytes {ours[1]} here"
-                    yield f"the block at {theirs.address:#x} is {told}"
-        for address, (size, state) in found.items():
-            yield f"the file has no block at {address:#x}, the replay {size} bytes {state}"
-
-    def learn(self, address: int, size: int, state: str) -> None:
-        """Take the size of a block that lives at the end from the file."""
-        block = self.allocator.live.get(address)
-        if block is None or state == "inactive" or self.rows.held[block.ticket] == size:
-            return
-        self.rows.held[block.ticket] = size
-        self.has_learned = True
-        if block.segment.home.pool.id != DEFAULT_POOL:
-            self.unsplit_pools.add(block.segment.home.pool.id)
-
-    def recount(self) -> None:
-        """Add up allocated and active bytes once more, with the sizes that the file told in the end."""
-        rows, count = self.rows, len(self.events)
-        allocated, active = [0] * (count + 1), [0] * (count + 1)
-        for ticket in range(len(rows)):
-            size = self.carried(ticket)
-            birth, dropped, death = (
-                rows.birth_ix[ticket],
-                rows.free_requested_ix[ticket],
-                rows.death_ix[ticket],
-            )
-            start = 0 if birth is None else birth + 1
-            active[start] += size
-            if death is not None:
-                active[death + 1] -= size
-            if ticket not in self.pending_at_opening:
-                allocated[start] += size
-                if dropped is not None:
-                    allocated[dropped + 1] -= size
-        self.peak_allocated, self.allocator.allocated = _highest(allocated)
-        self.peak_active, self.allocator.active = _highest(active)
-
-
-def _highest(changes: list[int]) -> tuple[Peak, int]:
-    """Add up changes, the first of which is the opening: the peak and what is left at the end."""
-    total = changes[0]
-    peak = Peak(total, None)
-    for ix, change in enumerate(changes[1:]):
-        total += change
-        if total > peak.value:
-            peak = Peak(total, ix)
-    return peak, total
