@@ -74,6 +74,31 @@ def analyze(source: str | Path, folder: Path, *, force: bool = False, tell: Tell
     """
     dataset.refuse_existing(folder, force=force)
     about, tables = build(source, tell)
+    _write(folder, tables, about, force=force, tell=tell)
+
+
+def write_dataset(
+    folder: Path, raw: dict[str, pa.Table], about: dict[str, Any], *, force: bool = False, tell: Tell = _silent
+) -> None:
+    """Turn raw tables, from wherever they come, into a dataset.
+
+    Args:
+        folder: where the dataset goes.
+        raw: the raw tables of `tracekit.schema`.
+        about: what they come from, for the manifest.
+        force: whether a dataset that is there already may be replaced.
+        tell: told what is being done.
+
+    Raises:
+        DatasetError: where the folder is in the way or cannot be written.
+    """
+    dataset.refuse_existing(folder, force=force)
+    with paused():
+        tables = raw | place(raw)
+    _write(folder, tables, about, force=force, tell=tell)
+
+
+def _write(folder: Path, tables: dict[str, pa.Table], about: dict[str, Any], *, force: bool, tell: Tell) -> None:
     tell("labelling")
     stored = stored_tables(tables)
     tell("writing")
