@@ -76,6 +76,11 @@ def lines(warehouse: Warehouse, moment: Moment) -> list[Row]:
     return warehouse.rows("from ledger_at(?, ?)", [moment.device, moment.event_ix])
 
 
+def pools(warehouse: Warehouse, moment: Moment) -> list[Row]:
+    """The fragmentation account at a moment, see the macro pool_at: what each pool does with what it reserved."""
+    return warehouse.rows("from pool_at(?, ?)", [moment.device, moment.event_ix])
+
+
 def as_json(warehouse: Warehouse) -> list[Row]:
     """Each device's summary with its ledger at the peak, in the shape of `tracekit analyze --format json`."""
     peaks = {moment.device: moment for moment in find_moments(warehouse, "peak")} if summaries(warehouse) else {}

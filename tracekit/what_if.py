@@ -310,14 +310,13 @@ def _oom_row(warehouse: Warehouse, device: int, oom: OutOfMemory) -> Row:
 def _names(warehouse: Warehouse, device: int, cached: Iterable[CachedBlock]) -> dict[int, Row]:
     """Who asked for the allocations that pin some free blocks, by their number in the program."""
     numbers = sorted({number for block in cached for number in (block.below, block.above) if number is not None})
-    rows = (
-        warehouse.rows(
-            "select allocation_id - min(allocation_id) over () as number, allocation_id, bucket, requested_bytes, requested_by"
-            " from allocation_story where device = ? order by allocation_id",
-            [device],
-        )
-        if numbers
-        else []
+    if not numbers:
+        return {}
+    rows = warehouse.rows(
+        "select allocation_id - min(allocation_id) over () as number,"
+        " allocation_id, bucket, requested_bytes, requested_by"
+        " from allocation_story where device = ? order by allocation_id",
+        [device],
     )
     by_number = {row.pop("number"): row for row in rows}
     return {number: by_number.get(number, {"allocation_id": None}) for number in numbers}

@@ -86,3 +86,28 @@ def write_ledger(rows: Sequence[Row]) -> None:
     terminal.write_grid(
         ["bucket", "MiB", "bytes", "share", "allocations"], cells, [False, True, True, True, True], totals
     )
+
+
+def write_pools(rows: Sequence[Row]) -> None:
+    """Print the fragmentation account: its lines add up to the bytes reserved."""
+    reserved = sum(row["held_bytes"] for row in rows)
+    cells = [
+        [
+            row["pool"],
+            str(row["stream"]),
+            "small" if row["is_small"] else "large",
+            row["line"],
+            mib(row["held_bytes"]),
+            f"{row['held_bytes']:,}",
+            f"{row['piece_count']:,}",
+            mib(row["largest_bytes"]),
+        ]
+        for row in rows
+    ]
+    cells.append(["reserved", "", "", "", mib(reserved), f"{reserved:,}", "", ""])
+    terminal.write_grid(
+        ["pool", "stream", "class", "line", "MiB", "bytes", "pieces", "largest MiB"],
+        cells,
+        [False, True, False, False, True, True, True, True],
+        [len(cells) - 1],
+    )

@@ -18,10 +18,11 @@ from tracekit.commands import options
     metavar="MOMENT",
     help="peak, end, start, oom, step:N (the peak of step N) or event:N (the state after event N).",
 )
+@click.option("--pool", "by_pool", is_flag=True, help="What each pool does with its segments: allocated, idle, pinned.")
 @options.device
 @options.output_format
 @options.quiet
-def command(dataset: str, at: str, device: int | None, style: str, quiet: bool) -> None:
+def command(dataset: str, at: str, by_pool: bool, device: int | None, style: str, quiet: bool) -> None:
     """Print where every byte is at a moment: the lines add up to the bytes reserved, to the byte."""
     from tracekit import analysis, ledger, terminal
     from tracekit.commands import account
@@ -35,7 +36,7 @@ def command(dataset: str, at: str, device: int | None, style: str, quiet: bool) 
                 "device": moment.device,
                 "moment": moment.name,
                 "event_ix": None if moment.event_ix < 0 else moment.event_ix,
-                "ledger": ledger.lines(warehouse, moment),
+                "ledger": ledger.pools(warehouse, moment) if by_pool else ledger.lines(warehouse, moment),
             }
             for moment in moments
         ]
@@ -52,4 +53,7 @@ def command(dataset: str, at: str, device: int | None, style: str, quiet: bool) 
         for one in accounts:
             where = "before the first event" if one["event_ix"] is None else f"after event {one['event_ix']:,}"
             print(f"device {one['device']}, {one['moment']}: {where}\n")
-            account.write_ledger(one["ledger"])
+            if by_pool:
+                account.write_pools(one["ledger"])
+            else:
+                account.write_ledger(one["ledger"])

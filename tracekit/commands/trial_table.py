@@ -67,11 +67,11 @@ def _oom_sentences(oom: Row) -> list[str]:
     if oom["phase"] is not None:
         where += f", {oom['phase']}"
     asker = f" by {printable(oom['requested_by'])}" if oom["requested_by"] else ""
-    told = [
-        f"{where}: asked for {mib(oom['request_bytes'])} MiB ({oom['request_bytes']:,} bytes){asker}",
+    told = [f"{where}: asked for {mib(oom['request_bytes'])} MiB ({oom['request_bytes']:,} bytes){asker}"]
+    told.append(
         f"then {mib(oom['allocated_bytes'])} MiB were allocated and {mib(oom['reserved_bytes'])} MiB reserved,"
-        f" after {mib(oom['released_bytes'])} MiB of idle segments had been given back",
-    ]
+        f" after {mib(oom['released_bytes'])} MiB of idle segments had been given back"
+    )
     if oom["free_bytes"] is not None:
         told.append(
             f"{mib(oom['free_bytes'])} MiB were left to reserve, {mib(oom['segment_bytes'])} MiB were needed;"
