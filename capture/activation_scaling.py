@@ -215,7 +215,7 @@ def make_parser(prog: str | None = None) -> argparse.ArgumentParser:
         prog=prog,
         allow_abbrev=False,
         description="Measure what autograd saves for backward; runs on a CPU in seconds.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=train_step.Help,
     )
     add = parser.add_argument
     add("--batches", type=numbers, default=[8, 16, 32, 64], metavar="N,N", help="batch sizes")

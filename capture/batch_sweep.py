@@ -268,6 +268,7 @@ def make_parser(prog: str | None = None) -> argparse.ArgumentParser:
     """The sweep's own options; the step's come after them."""
     parser = argparse.ArgumentParser(
         prog=prog,
+        formatter_class=train_step.Help,
         allow_abbrev=False,  # or --batch would pass for --batches
         description="Record GPT-2's training step at several batch sizes, one fresh process a size.",
         epilog="Every other option goes to the training step: --cap, --sequence, --precision, --optimizer, "

@@ -312,16 +312,28 @@ def refuse(problem: str, remedy: str, status: int = 1) -> int:
 # What can be asked for
 
 
+class Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Help that looks like the other commands' help."""
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        """The usage line, as click writes it."""
+        super().add_usage(usage, actions, groups, prefix or "Usage: ")
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        """An option's help, and its default where it has one to speak of."""
+        return action.help if action.default in (None, False) else super()._get_help_string(action)
+
+
 def make_parser(prog: str | None = None) -> argparse.ArgumentParser:
     """Every option of the story."""
     parser = argparse.ArgumentParser(
         prog=prog,
         allow_abbrev=False,
         description="Record GPT-2's training steps on random tokens, memory after every line.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=Help,
     )
-    add_story_options(parser)
     parser.add_argument("--batch", type=positive, default=8, help="sequences in a (micro-)batch")
+    add_story_options(parser)
     parser.add_argument("-o", "--out", help="the run folder; by default named after batch, sequence and precision")
     parser.add_argument("--force", action="store_true", help="replace a recording that is there")
     parser.add_argument("--format", choices=("table", "csv", "json"), default="table", help="of what is printed")

@@ -224,7 +224,7 @@ def test_the_verb_has_the_same_options(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(sweep_command, ["-h"])
     assert said.exit_code == 0
-    assert said.stdout.startswith("usage: tracekit sweep")
+    assert said.stdout.startswith("Usage: tracekit sweep")
     assert CliRunner().invoke(sweep_command, ["--batches", "none"]).exit_code == 2
 
 

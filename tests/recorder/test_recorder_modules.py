@@ -20,6 +20,12 @@ Label = tuple[str, str] | None
 Pretend = Callable[[tuple[int, int]], StandIn]
 
 
+@pytest.fixture(autouse=True)
+def _begun(gpu: StandIn) -> None:  # pyright: ignore[reportUnusedFunction]
+    """The program has touched the device already."""
+    gpu.initialize()
+
+
 @pytest.fixture
 def gpt2(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module capture/gpt2.py."""
@@ -120,6 +126,20 @@ def test_recomputation_under_checkpointing_says_so(torch: Any, gpu: StandIn, gpt
         assert gpu.label() == ""
 
 
+def test_no_label_is_set_before_there_is_an_allocator(
+    torch: Any, gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise AssertionError("the real call would end the process")
+
+    gpu.is_initialized = False
+    monkeypatch.setattr(torch.cuda.memory, "_set_memory_metadata", crash)
+    monkeypatch.setattr(torch.cuda.memory, "_get_memory_metadata", crash)
+    model = torch.nn.Linear(4, 4)
+    marks_for(torch, model)
+    model(torch.ones(1, 4)).sum().backward()
+
+
 def test_an_exception_in_forward_leaves_no_label_behind(torch: Any, gpu: StandIn) -> None:
     class Fragile(torch.nn.Module):
         fails = True
@@ -197,7 +217,7 @@ def test_models_are_found_as_they_are_called(torch: Any, gpu: StandIn) -> None:
 
 
 def test_before_torch_2_10_ranges_stand_in(pretend: Pretend, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend((2, 9))
+    pretend((2, 9)).initialize()
     ranges: list[str] = []
 
     class Range:

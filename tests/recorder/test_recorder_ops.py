@@ -16,6 +16,12 @@ from tracekit.recorder.ops import COLUMNS, OpLog
 from tracekit.recorder.roll import write_table
 
 
+@pytest.fixture(autouse=True)
+def _begun(gpu: StandIn) -> None:  # pyright: ignore[reportUnusedFunction]
+    """The program has touched the device already."""
+    gpu.initialize()
+
+
 @pytest.fixture
 def logged(torch: Any, gpu: StandIn) -> list[dict[str, Any]]:
     """The log of a small step."""

@@ -31,22 +31,27 @@ class _Stories(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_Stories, invoke_without_command=False)
-def command() -> None:
-    r"""Record on a GPU: every allocation from before the first one on, and who asked.
+_HELP = """Record on a GPU: every allocation from before the first one on, and who asked.
 
-    \b
-    tracekit capture                        GPT-2, batch 8, two steps
-    tracekit capture gpt2 --batch 16        ... as its options say
-    tracekit capture run train.py ARGS      any script, untouched
-    tracekit capture activations            what autograd saves; needs no GPU
-    """
+\b
+tracekit capture                     GPT-2, batch 8, two steps
+tracekit capture gpt2 --batch 16     ... as its options say
+tracekit capture run train.py ARGS   any script, untouched
+tracekit capture activations         what autograd saves; needs no GPU
+"""
+
+
+@click.group(cls=_Stories, help=_HELP, short_help="Record on a GPU: every allocation, and who asked.")
+def command() -> None:
+    """Without a story's name, the first one is meant."""
 
 
 _PASS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": []}
 
 
-@command.command("gpt2", context_settings=_PASS, add_help_option=False)
+@command.command(
+    "gpt2", short_help="GPT-2's training step (-h lists its options).", context_settings=_PASS, add_help_option=False
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def gpt2(ctx: click.Context, arguments: tuple[str, ...]) -> None:
@@ -54,7 +59,9 @@ def gpt2(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     ctx.exit(load_story("train_step").main(list(arguments), "tracekit capture gpt2"))
 
 
-@command.command("activations", context_settings=_PASS, add_help_option=False)
+@command.command(
+    "activations", short_help="What autograd saves; needs no GPU.", context_settings=_PASS, add_help_option=False
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def activations(ctx: click.Context, arguments: tuple[str, ...]) -> None:
@@ -62,7 +69,11 @@ def activations(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     ctx.exit(load_story("activation_scaling").main(list(arguments), "tracekit capture activations"))
 
 
-@command.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@command.command(
+    "run",
+    short_help="Any training script, untouched.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @click.option("-o", "--out", type=click.Path(), help="The run folder [SCRIPT's name, with .run].")
 @click.option("--force", is_flag=True, help="Replace a recording that is there.")
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module's name, as after python -m.")

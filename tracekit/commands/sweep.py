@@ -14,5 +14,5 @@ from tracekit.commands.capture import load_story
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, arguments: tuple[str, ...]) -> None:
-    """Record a batch sweep on a GPU, one fresh process a size (-h lists its options)."""
+    """Record a batch sweep on a GPU (-h lists its options)."""
     ctx.exit(load_story("batch_sweep").main(list(arguments), "tracekit sweep"))

@@ -156,13 +156,16 @@ class Door:
         return self._set_label is not None and self._get_label is not None
 
     def set_label(self, text: str) -> None:
-        """Put a text on every event of this thread from now on."""
-        if self._set_label is not None:
+        """Put a text on every event of this thread from now on.
+
+        torch keeps the text with the allocator, and there is none before CUDA is initialised.
+        """
+        if self._set_label is not None and self.is_ready():
             self._set_label(text)
 
     def get_label(self) -> str:
         """The text that this thread's events carry now."""
-        return "" if self._get_label is None else str(self._get_label())
+        return str(self._get_label()) if self._get_label is not None and self.is_ready() else ""
 
     # Counters
 

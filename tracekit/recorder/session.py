@@ -174,6 +174,10 @@ class Recorder:
         self._door.listen(self._on_out_of_memory)
         self._take_signals()
         atexit.register(self._at_exit)
+        if self._options["ops"] and self._module_marks is not None:
+            # now, and not when CUDA begins: that may be inside of another such mode, which ends before this one
+            self._op_log = OpLog(self._door, self._module_marks, self._where)
+            self._op_log.open()
         self._door.when_ready(self._begin)
         return self
 
@@ -396,9 +400,6 @@ class Recorder:
             self._capture["devices"] = self._door.describe_devices()
             self._read("begin", self._step)
             self._write_capture()
-            if self._options["ops"] and self._module_marks is not None:
-                self._op_log = OpLog(self._door, self._module_marks, self._where)
-                self._op_log.open()
         except Exception as error:
             self._complain(f"recording did not begin: {type(error).__name__}: {error}")
 
