@@ -38,6 +38,7 @@ class StandIn:
         self.observers: list[Callable[[int, int, int, int], None]] = []
         self.is_recording = False
         self.is_initialized = False
+        self._has_allocator = False
         self.total = 64 * KIB * KIB
         self.fraction = 1.0
         self.snapshot_error: Exception | None = None
@@ -52,11 +53,12 @@ class StandIn:
     # What a program does
 
     def initialize(self) -> None:
-        """What torch does when the program first touches the device."""
-        if not self.is_initialized:
-            self.is_initialized = True
+        """What torch does when the program first touches the device, in torch's order."""
+        if not self.is_initialized and not self._has_allocator:
+            self._has_allocator = True
             for act in self._queued:
                 act()
+            self.is_initialized = True
 
     def allocate(self, size: int = KIB) -> int:
         """Serve an allocation, or run out of memory as torch does."""
@@ -149,6 +151,8 @@ class StandIn:
         }
 
     def _stats(self, device: object = None) -> dict[str, int]:  # noqa: ARG002
+        if not self.is_initialized:
+            return {}
         current = sum(self.live.values())
         return {
             "allocated_bytes.all.current": current,
@@ -193,10 +197,15 @@ class StandIn:
         given = {"context": context, "stacks": stacks, "max_entries": max_entries, "device": device}
         self._history(enabled=enabled, clear_history=clear_history, **given)
 
+    def _attach(self, observer: Callable[[int, int, int, int], None]) -> None:
+        assert self._has_allocator, "torch ends the process here"
+        self.observers.append(observer)
+
     def _set_fraction(self, fraction: float, device: object = None) -> None:  # noqa: ARG002
         self.fraction = fraction
 
     def _set_label(self, text: str) -> None:
+        assert self._has_allocator, "torch ends the process here"
         self._label.text = text
 
     def _reserved(self, device: object = None) -> int:  # noqa: ARG002
@@ -222,7 +231,7 @@ class StandIn:
             (cuda, "get_device_properties", self._properties),
             (cuda, "mem_get_info", self._free_and_total),
             (cuda, "synchronize", lambda: None),
-            (core, "_cuda_attach_out_of_memory_observer", self.observers.append),
+            (core, "_cuda_attach_out_of_memory_observer", self._attach),
             (memory, "_record_memory_history", self._new_history if self.release >= (2, 8) else self._old_history),
             (memory, "_snapshot", self._snapshot),
             (memory, "memory_stats", self._stats),

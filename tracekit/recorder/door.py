@@ -101,7 +101,7 @@ class Door:
         self.torch.cuda._lazy_call(act)
 
     def is_ready(self) -> bool:
-        """Whether CUDA is initialised in this process."""
+        """Whether CUDA is initialised in this process; not yet, while what `when_ready` was given is running."""
         return bool(self.torch.cuda.is_initialized())
 
     def start(self, context: str | None, stacks: str, max_entries: int) -> None:
@@ -174,9 +174,7 @@ class Door:
         return int(self.torch.cuda.current_device())
 
     def devices_in_use(self) -> list[int]:
-        """The current device, and every other one on which this process holds memory."""
-        if not self.is_ready():
-            return []
+        """The current device, and every other one on which this process holds memory; to be asked once CUDA is up."""
         current = self.device()
         reserved = self.torch.cuda.memory.memory_reserved
         count = int(self.torch.cuda.device_count())

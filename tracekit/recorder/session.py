@@ -171,7 +171,6 @@ class Recorder:
             self._options["module_marks"] = self._module_marks.kind
         self.watch(*self._waiting)
         self._waiting = (None, None)
-        self._door.listen(self._on_out_of_memory)
         self._take_signals()
         atexit.register(self._at_exit)
         if self._options["ops"] and self._module_marks is not None:
@@ -389,6 +388,7 @@ class Recorder:
         if not self._is_on or not self._is_mine():
             return
         try:
+            self._door.listen(self._on_out_of_memory)  # not earlier: without an allocator, torch crashes on it
             if self._limit is not None:
                 self._door.limit(self._limit)
             if self._options["is_recording"]:
