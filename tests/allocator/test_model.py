@@ -8,7 +8,7 @@ import pytest
 
 from tracekit.allocator.blocks import Block, FreeList
 from tracekit.allocator.model import Allocator, OutOfMemoryError
-from tracekit.allocator.settings import Settings
+from tracekit.allocator.settings import Settings, TieOrder
 from tracekit.units import GIB, MIB
 
 KIB = 1024
@@ -98,7 +98,7 @@ class TestChoosing:
         assert model.malloc(12 * MIB).address == 100 * MIB
 
     def test_since_torch_2_13_the_one_in_the_oldest_segment_is(self) -> None:
-        model = Allocator(Settings(orders_ties_by_age=True), Shelf(900 * MIB, 100 * MIB))
+        model = Allocator(Settings(tie_order=TieOrder.SEGMENT_AGE), Shelf(900 * MIB, 100 * MIB))
         high, low = model.malloc(12 * MIB), model.malloc(12 * MIB)
         model.free(low)
         model.free(high)

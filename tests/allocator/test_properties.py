@@ -14,7 +14,7 @@ from tracekit.allocator.blocks import ALLOCATED, FREE, PENDING, UNMAPPED, Block
 from tracekit.allocator.cache import BlockCache
 from tracekit.allocator.device import Device, ascending
 from tracekit.allocator.model import Allocator, OutOfMemoryError
-from tracekit.allocator.settings import DEFAULT_POOL, MIN_BLOCK, SMALL_SIZE, PoolId, Settings
+from tracekit.allocator.settings import DEFAULT_POOL, MIN_BLOCK, SMALL_SIZE, PoolId, Settings, TieOrder
 from tracekit.units import MIB
 
 sizes = st.one_of(
@@ -33,7 +33,7 @@ any_settings = st.builds(
     garbage_collection_threshold=st.sampled_from([0.0, 0.0, 0.5]),
     expandable_segments=st.booleans(),
     memory_limit=limits,
-    orders_ties_by_age=st.booleans(),
+    tie_order=st.sampled_from(TieOrder),
     no_split_pools=st.sampled_from([frozenset[PoolId](), frozenset({(0, 1)})]),
     fixed_pools=st.sampled_from([frozenset[PoolId](), frozenset({(0, 1)})]),
     device_total=st.just(512 * MIB),
@@ -194,7 +194,7 @@ operations = st.lists(
 @hypothesis_settings(max_examples=150, deadline=None)
 @given(operations, any_settings)
 def test_a_naive_allocator_gives_the_same_answers(program: list[tuple[str, int, int]], chosen: Settings) -> None:
-    chosen = replace(chosen, expandable_segments=False, garbage_collection_threshold=0.0, orders_ties_by_age=False)
+    chosen = replace(chosen, expandable_segments=False, garbage_collection_threshold=0.0, tie_order=TieOrder.ADDRESS)
     model = Allocator(chosen, Device(chosen, ascending(1 << 40)))
     naive = Naive(chosen)
     live: list[int] = []

@@ -10,7 +10,7 @@ from tests.allocator.conftest import Recording
 from tracekit.allocator.device import Layout, ascending, descending, shuffled
 from tracekit.allocator.program import ALLOCATE, ATTEMPT, COMPLETE, DROP, EMPTY_CACHE, Program, allocate_earlier
 from tracekit.allocator.replay import replay_recording
-from tracekit.allocator.settings import Settings
+from tracekit.allocator.settings import Settings, TieOrder
 from tracekit.allocator.whatif import Outcome, run
 from tracekit.units import MIB
 
@@ -211,9 +211,10 @@ def test_an_outcome_is_a_recording_that_replays_exactly(
 @pytest.mark.parametrize(
     ("name", "hidden"),
     [
-        ("gpt2_b8_bf16_sdpa", Settings(orders_ties_by_age=True)),
+        ("gpt2_b8_bf16_sdpa", Settings(tie_order=TieOrder.SEGMENT_AGE)),
+        ("gpt2_b8_bf16_sdpa", Settings(tie_order=TieOrder.BLOCK_AGE)),
         ("gpt2_b8_bf16_sdpa", Settings(large_segment_size=64 * MIB)),
-        ("gpt2_b8_bf16_sdpa", Settings(large_segment_size=64 * MIB, orders_ties_by_age=True)),
+        ("gpt2_b8_bf16_sdpa", Settings(large_segment_size=64 * MIB, tie_order=TieOrder.SEGMENT_AGE)),
         ("small_cudagraph", Settings(no_split_pools=frozenset({(1, 0)}))),
         ("mempool", Settings(no_split_pools=frozenset({(0, 1)}))),
     ],

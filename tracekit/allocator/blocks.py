@@ -24,7 +24,7 @@ STATE_NAMES = {FREE: "inactive", ALLOCATED: "active_allocated", PENDING: "active
 
 SIZE_SHIFT = 96
 AGE_SHIFT = 64
-"""A free block's key is its size, its segment's age and its address in one number."""
+"""A free block's key is its size, its age where that counts, and its address, in one number."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -40,6 +40,7 @@ class Block:
         counted: the bytes that statistics carry for it; its size, unless the size is only a guess.
         ticket: a number the caller gave it, such as the position of its placement.
         shelved_at: the pool's count of searches when it was last put among the free blocks.
+        age: a number that grows with every new segment, or with every new block, as the order of ties asks.
         prev: the block just below in the same segment.
         next: the block just above in the same segment.
     """
@@ -52,6 +53,7 @@ class Block:
     counted: int = 0
     ticket: int = -1
     shelved_at: int = 0
+    age: int = 0
     prev: Block | None = None
     next: Block | None = None
 
@@ -72,7 +74,6 @@ class Segment:
         address: where it begins.
         size: its bytes; of an expandable segment, the bytes of address space.
         home: where its free blocks wait.
-        age: how many segments there were before it.
         is_expandable: True where memory is mapped into it page by page.
         first: its lowest block.
     """
@@ -80,7 +81,6 @@ class Segment:
     address: int
     size: int
     home: FreeList
-    age: int = 0
     is_expandable: bool = False
     first: Block = field(init=False)
 
@@ -162,13 +162,13 @@ class FreeList:
 
 
 class AgedFreeList(FreeList):
-    """Free blocks, smallest first, and among equals first those of the oldest segment."""
+    """Free blocks, smallest first, and among equals the oldest first."""
 
     __slots__ = ()
 
     def add(self, block: Block) -> None:
         """Put a free block on the shelf."""
-        key = block.size << SIZE_SHIFT | block.segment.age << AGE_SHIFT | block.address
+        key = self._key(block)
         position = bisect_left(self.keys, key)
         self.keys.insert(position, key)
         self.blocks.insert(position, block)
@@ -176,10 +176,12 @@ class AgedFreeList(FreeList):
 
     def remove(self, block: Block) -> None:
         """Take a free block off the shelf."""
-        key = block.size << SIZE_SHIFT | block.segment.age << AGE_SHIFT | block.address
-        position = bisect_left(self.keys, key)
+        position = bisect_left(self.keys, self._key(block))
         del self.keys[position]
         del self.blocks[position]
+
+    def _key(self, block: Block) -> int:
+        return block.size << SIZE_SHIFT | block.age << AGE_SHIFT | block.address
 
 
 def _address(block: Block) -> int:

@@ -19,7 +19,7 @@ from tracekit.allocator.blocks import (
     Pool,
     Segment,
 )
-from tracekit.allocator.settings import DEFAULT_POOL, MIN_BLOCK, SMALL_SIZE, PoolId, Settings
+from tracekit.allocator.settings import DEFAULT_POOL, MIN_BLOCK, SMALL_SIZE, PoolId, Settings, TieOrder
 
 
 class BlockCache:
@@ -39,15 +39,16 @@ class BlockCache:
 
     __slots__ = (
         "active",
+        "ages_blocks",
         "allocated",
         "bases",
         "counts_searches",
         "is_plain",
         "live",
+        "next_age",
         "pools",
         "requested",
         "reserved",
-        "segment_count",
         "segments",
         "settings",
     )
@@ -62,7 +63,8 @@ class BlockCache:
         self.active: int = 0
         self.requested: int = 0
         self.reserved: int = 0
-        self.segment_count: int = 0
+        self.next_age: int = 0
+        self.ages_blocks = settings.tie_order is TieOrder.BLOCK_AGE
         self.is_plain = settings.max_split_size is None and not settings.expandable_segments
         self.counts_searches = settings.garbage_collection_threshold > 0 and settings.memory_limit is not None
 
@@ -80,7 +82,7 @@ class BlockCache:
             pool = self.pools[pool_id, is_small] = Pool(pool_id, is_small, pool_id == DEFAULT_POOL, never_splits)
         home = pool.lists.get(stream)
         if home is None:
-            kind = AgedFreeList if self.settings.orders_ties_by_age else FreeList
+            kind = FreeList if self.settings.tie_order is TieOrder.ADDRESS else AgedFreeList
             home = pool.lists[stream] = kind(pool, stream)
         return home
 
@@ -195,8 +197,10 @@ class BlockCache:
 
     def split(self, block: Block, size: int) -> None:
         """Cut a block that is on no list at `size`; the upper part becomes a free block."""
-        upper = Block(block.address + size, block.size - size, block.segment)
+        upper = Block(block.address + size, block.size - size, block.segment, age=block.age)
         block.size = size
+        if self.ages_blocks:
+            block.age = self.new_age()
         following = upper.next = block.next
         if following is not None:
             following.prev = upper
@@ -240,8 +244,8 @@ class BlockCache:
 
     def add_segment(self, address: int, size: int, home: FreeList, is_expandable: bool = False) -> Segment:
         """Enter a segment; its one block is on no list yet. An expandable one has no memory so far."""
-        segment = self.segments[address] = Segment(address, size, home, self.segment_count, is_expandable)
-        self.segment_count += 1
+        segment = self.segments[address] = Segment(address, size, home, is_expandable)
+        segment.first.age = self.new_age()
         insort(self.bases, address)
         if is_expandable:
             segment.first.state = UNMAPPED
@@ -249,6 +253,16 @@ class BlockCache:
         else:
             self.reserved += size
         return segment
+
+    def new_age(self) -> int:
+        """Give the next age."""
+        self.next_age += 1
+        return self.next_age
+
+    def piece_of(self, block: Block, address: int, size: int, state: int) -> Block:
+        """Make a new block beside another in the same segment, not linked yet."""
+        age = self.new_age() if self.ages_blocks else block.age
+        return Block(address, size, block.segment, state, age=age)
 
     def remove_segment(self, segment: Segment) -> None:
         """Strike a segment out, whose blocks are on no list any more."""

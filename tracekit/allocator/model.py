@@ -229,7 +229,8 @@ class Allocator(BlockCache):
 
     def cut_unmapped(self, block: Block, size: int) -> None:
         """Cut a range that is on no list at `size`; the upper part is an unmapped range of its own."""
-        rest = Block(block.address + size, block.size - size, block.segment, UNMAPPED, prev=block, next=block.next)
+        rest = self.piece_of(block, block.address + size, block.size - size, UNMAPPED)
+        rest.prev, rest.next = block, block.next
         if rest.next is not None:
             rest.next.prev = rest
         block.next = rest
@@ -271,7 +272,7 @@ class Allocator(BlockCache):
         """Leave a free piece below or above the pages that go."""
         if size == 0:
             return
-        piece = Block(address, size, block.segment)
+        piece = self.piece_of(block, address, size, FREE)
         if address == block.address:
             piece.prev, piece.next = block.prev, block
             if piece.prev is None:
@@ -297,7 +298,8 @@ class Allocator(BlockCache):
         """Tell how many bytes are reserved beyond garbage_collection_threshold of the memory limit.
 
         Learned from c10/cuda/CUDACachingAllocator.cpp, garbage_collect_cached_blocks: without a limit below
-        the device's memory nothing is collected.
+        the device's memory nothing is collected. Up to torch 2.4 a limit of the whole device counted as one; give
+        it as memory_limit to replay such a run.
         """
         limit = self.settings.memory_limit
         threshold = self.settings.garbage_collection_threshold

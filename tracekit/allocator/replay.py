@@ -36,6 +36,7 @@ from tracekit.allocator.settings import (
     SMALL_SIZE,
     PoolId,
     Settings,
+    TieOrder,
 )
 from tracekit.units import MIB
 
@@ -77,8 +78,8 @@ def replay_recording(events: Events, segments: Sequence[FinalSegment], settings:
 def _inferred(given: Settings, used: Settings) -> list[str]:
     """Say which settings were inferred."""
     notes: list[str] = []
-    if given.orders_ties_by_age != used.orders_ties_by_age:
-        notes.append("inferred: among equal blocks the oldest segment's comes first, as since torch 2.13")
+    if given.tie_order != used.tie_order:
+        notes.append(f"inferred: among equal free blocks {used.tie_order.value} decides, so torch is not 2.11 or older")
     if given.large_segment_size != used.large_segment_size:
         notes.append(f"inferred: large_segment_size_mb:{used.large_segment_size // MIB}")
     notes += [f"inferred: private pool {pool} never splits" for pool in used.no_split_pools - given.no_split_pools]
@@ -89,12 +90,12 @@ class Hints(NamedTuple):
     """Settings that a snapshot does not record, as the disagreements of a replay suggest them.
 
     Attributes:
-        orders_ties_by_age: an equal block in another segment was taken.
+        saw_tie: another block of the same size was taken.
         large_segment_size: middling requests made segments of this size.
         no_split_pools: private pools in which a fitting block was passed over.
     """
 
-    orders_ties_by_age: bool
+    saw_tie: bool
     large_segment_size: int | None
     no_split_pools: frozenset[PoolId]
 
@@ -103,7 +104,7 @@ class Hints(NamedTuple):
         size = self.large_segment_size or settings.large_segment_size
         changed = [
             replace(settings, large_segment_size=size),
-            replace(settings, orders_ties_by_age=settings.orders_ties_by_age or self.orders_ties_by_age),
+            *(replace(settings, tie_order=order) for order in TieOrder if self.saw_tie),
             replace(settings, no_split_pools=settings.no_split_pools | self.no_split_pools),
         ]
         return [one for one in changed if one != settings]
@@ -124,8 +125,8 @@ class _Replayer(Resync):
         self.run: list[RecordedEvent] = []
         self.has_requests = records_requests(events)
         self.large_segment_size: int | None = None
-        pools = {segment.pool or DEFAULT_POOL for segment in segments}
-        self.has_pools = events.pool is not None or bool(pools - {DEFAULT_POOL})
+        pools = {segment.pool for segment in segments} | set(events.pool or ())
+        self.has_pools = bool(pools - {None, DEFAULT_POOL})
 
     def replay(self) -> tuple[Replay, Hints]:
         """Replay from the opening to the last event."""

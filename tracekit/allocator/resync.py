@@ -144,7 +144,7 @@ class Resync(Account):
     def is_tie(self, address: int, chosen: Block | None) -> bool:
         """Tell whether the recording took a free block as large as the one the allocator would take."""
         other = None if chosen is None else self.allocator.locate(address)
-        if chosen is None or other is None or other.segment is chosen.segment:
+        if chosen is None or other is None:
             return False
         return other.state == FREE and (other.address, other.size) == (address, chosen.size)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import cast
 
 from tracekit.errors import TracekitError
@@ -29,6 +30,23 @@ DIVISION_BUCKETS = 16
 """roundup_power2_divisions has one entry for each power of two from 1 MiB to 32 GiB."""
 
 PoolId = tuple[int, int]
+
+
+class TieOrder(Enum):
+    """Which of several free blocks of one size on one stream comes first.
+
+    The format notes say the lowest, and of torch up to 2.11 that is right: by segment age, 333 addresses of gpt2_b8_ws8
+    would be others. Newer sources put an age before the address; a snapshot does not say which torch wrote it.
+    """
+
+    ADDRESS = "address"
+    """The lowest; up to torch 2.11."""
+    BLOCK_AGE = "block age"
+    """The one whose Block object is oldest; for some weeks of spring 2026 (pytorch pull requests 178362, 182929)."""
+    SEGMENT_AGE = "segment age"
+    """The one in the oldest segment, then the lowest; torch 2.13 and later (183591)."""
+
+
 DEFAULT_POOL: PoolId = (0, 0)
 
 _HINT = "write options as KEY:VALUE,KEY:VALUE, as in PYTORCH_CUDA_ALLOC_CONF"
@@ -75,11 +93,7 @@ class Settings:
         large_segment_size: a segment for middling requests, and the page of large expandable segments.
         memory_limit: bytes that may be reserved in all (set_per_process_memory_fraction); None is no limit.
         device_total: the device's memory in bytes; None where it is not known.
-        orders_ties_by_age: among free blocks of one size the one in the oldest segment comes first, then the
-            lowest;
-            torch 2.13 and later (pytorch pull request 183591). Until 2.11 only the address counts, as every
-            recording shows. Between them, for some weeks of 2026, each block had an age of its own (pull
-            request 178362, taken back by 182929); that order is not modelled.
+        tie_order: which of several free blocks of one size comes first; it changed with torch's version.
         no_split_pools: private pools made with no_split (torch 2.10 and later), whose blocks are never split.
         fixed_pools: private pools with an allocator of their own, which expandable segments never serve.
         overflow_pools: private pools made with use_on_oom (torch 2.8 and later), whose free blocks serve a
@@ -95,7 +109,7 @@ class Settings:
     large_segment_size: int = LARGE_SEGMENT
     memory_limit: int | None = None
     device_total: int | None = None
-    orders_ties_by_age: bool = False
+    tie_order: TieOrder = TieOrder.ADDRESS
     no_split_pools: frozenset[PoolId] = frozenset()
     fixed_pools: frozenset[PoolId] = frozenset()
     overflow_pools: tuple[PoolId, ...] = ()
