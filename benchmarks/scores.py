@@ -55,7 +55,7 @@ class Score:
         what: what was compared.
         right_bytes: bytes with the right label.
         total_bytes: bytes for which the truth is known.
-        wrong: bytes by (the truth, our bucket, our rule); the truth is `nothing` for bytes that the truth does not have.
+        wrong: bytes by (the truth, our bucket, our rule); `nothing` is the truth of bytes it does not have.
     """
 
     what: str
@@ -131,7 +131,9 @@ def saved_score(warehouse: Warehouse, facts: dict[str, Any]) -> Score:
     saved: set[int] = set()
     for address, *_, time_us in facts["saved"]:
         for row in spans.get(address, []):
-            if (row["birth_us"] or 0) <= time_us and (row["free_requested_us"] is None or row["free_requested_us"] > time_us):
+            if (row["birth_us"] or 0) <= time_us and (
+                row["free_requested_us"] is None or row["free_requested_us"] > time_us
+            ):
                 saved.add(row["allocation_id"])
     right = total = 0
     wrong = Counter[tuple[str, str, str]]()

@@ -42,5 +42,6 @@ inner join allocation_kind
         and allocation_life.phase is not distinct from allocation_kind.phase
         and allocation_life.free_phase is not distinct from allocation_kind.free_phase
         and allocation_life.size_like is not distinct from allocation_kind.size_like
+        and allocation_life.module_part is not distinct from allocation_kind.loaded_as
 inner join bucket_rule on allocation_kind.rule_id = bucket_rule.rule_id
 order by allocation.allocation_id

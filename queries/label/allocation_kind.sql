@@ -16,7 +16,8 @@
 --   library: whose workspace it is
 --   autograd_node: the innermost autograd node running
 --   operator: the innermost aten operator that does more than make room
---   module_part: parameter or buffer, for a module that is moved: told by the line of torch's Module._apply
+--   loaded_as: see allocation_life.module_part
+--   module_part: parameter or buffer, for a module that is moved: told by the line of torch's Module._apply, and by loaded_as where no stack does
 --   allocation_count: allocations of this kind
 --   rule_id: the rule that wins it, see bucket_rule
 with kind as (
@@ -28,6 +29,7 @@ with kind as (
         free_phase,
         lifetime,
         size_like,
+        module_part as loaded_as,
         count(*) as allocation_count
     from allocation_life
     group by all
@@ -46,7 +48,8 @@ told as (
     select
         row_number() over (
             order by
-                kind.stack_id, kind.free_stack_id, kind.origin, kind.phase, kind.free_phase, kind.lifetime, kind.size_like
+                kind.stack_id, kind.free_stack_id, kind.origin, kind.phase, kind.free_phase, kind.lifetime, kind.size_like,
+                kind.loaded_as
         ) - 1 as allocation_kind_id,
         kind.*,
         coalesce(stack_label.roles, []) as roles,
@@ -57,6 +60,7 @@ told as (
         case
             when list_contains(stack_label.roles, 'module_convert')
                 then case when stack_label.apply_line > apply_line.parameter_line then 'buffer' else 'parameter' end
+            else kind.loaded_as
         end as module_part
     from kind
     cross join apply_line
@@ -98,6 +102,7 @@ select
     told.library,
     told.autograd_node,
     told.operator,
+    told.loaded_as,
     told.module_part,
     told.allocation_count,
     judged.rule_id

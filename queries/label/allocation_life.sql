@@ -1,7 +1,7 @@
 -- One allocation's life as bucket rules see it: where it began, where it ended, and what it has the size of.
 -- layer: label
 -- grain: allocation_id
--- reads: allocation, stack_label
+-- reads: allocation, stack, stack_label, load_part
 -- stored: yes
 --   allocation_id: the allocation
 --   device: the device
@@ -12,7 +12,8 @@
 --   free_phase: the phase it was dropped in; of its twin in another step where the recording ends before it is
 --   lifetime: momentary (dropped in the phase and step of its birth), later_phase (in the same step), later_step, kept (alive when the recording ends) or unknown (born before it began, without a stack)
 --   is_twin_lifetime: whether free_phase and lifetime are those of its twin, the same allocation in another step
---   size_like: loss, where it has the bytes of the largest allocation of a loss in some step; workspace, where it has the bytes of a cuBLAS workspace
+--   size_like: loss, where it has the bytes of the largest allocation of a loss in some step; workspace, where it has the bytes of a cuBLAS workspace, no telling stack, and no like in its phase; summand, where it is alive when the engine adds up two gradients of its bytes, and the last such to be born
+--   module_part: parameter or buffer, where the stack of a load tells nothing and others do, see load_part
 with recorder as (
     -- below context="all" a free carries its allocation's stack, which tells nothing about the free
     select
@@ -107,6 +108,63 @@ loss_size as (
         where list_contains(stack_label.roles, 'loss') and lived.phase = 'forward'
         group by lived.device, lived.step
     )
+),
+
+-- a sum of two gradients that the engine made a new tensor for
+sum_of_two as (
+    select
+        lived.device,
+        lived.requested_bytes,
+        lived.birth_event_ix
+    from lived
+    inner join stack_label on lived.stack_id = stack_label.stack_id
+    where list_contains(stack_label.roles, 'input_buffer') and lived.birth_event_ix is not null
+),
+
+-- what the engine itself let go of, outside of any node: the gradients that it passed on
+passed_on as (
+    select
+        lived.allocation_id,
+        lived.device,
+        lived.requested_bytes,
+        lived.birth_event_ix,
+        lived.free_requested_event_ix
+    from lived
+    inner join stack_label on lived.stack_id = stack_label.stack_id
+    inner join stack_label as free_label on lived.free_stack_id = free_label.stack_id
+    where
+        lived.phase = 'backward' and lived.lifetime = 'momentary' and free_label.autograd_node is null
+        and list_contains(free_label.roles, 'engine')
+        and not list_has_any(free_label.roles, ['input_buffer', 'accumulate_grad'])
+        and not list_contains(stack_label.roles, 'input_buffer')
+        and exists (select 1 from sum_of_two)
+),
+
+-- of the two, the engine held the first one and lets go of it in the addition; the second was born last
+summand as (
+    select distinct passed_on.allocation_id
+    from sum_of_two
+    asof inner join passed_on
+        on
+            sum_of_two.device = passed_on.device
+            and sum_of_two.requested_bytes = passed_on.requested_bytes
+            and sum_of_two.birth_event_ix > passed_on.birth_event_ix
+    where passed_on.free_requested_event_ix > sum_of_two.birth_event_ix
+),
+
+-- weights have such sizes too, 4,096 x 4,096 in two bytes for one: so the size tells only where no stack does, and of
+-- one alone, as a thread has one workspace a stream
+workspace_size as (
+    select lived.allocation_id
+    from lived
+    left join stack on lived.stack_id = stack.stack_id
+    left join stack_label on lived.stack_id = stack_label.stack_id
+    where
+        lived.requested_bytes in (8519680, 33554432) and lived.birth_event_ix is not null
+        and lived.phase is distinct from 'load' and lived.phase is distinct from 'optimizer'
+        and not coalesce(stack_label.has_cpp, false)
+        and not list_has_any(coalesce(stack_label.roles, []), ['module_convert', 'module_init', 'optimizer', 'data_loader'])
+    qualify count(*) over (partition by lived.device, lived.requested_bytes, lived.phase, lived.stack_id) = 1
 )
 
 select
@@ -121,10 +179,15 @@ select
     twin.lifetime is not null as is_twin_lifetime,
     case
         when loss_size.requested_bytes is not null then 'loss'
-        when lived.requested_bytes in (8519680, 33554432) then 'workspace'
-    end as size_like
+        when workspace_size.allocation_id is not null then 'workspace'
+        when summand.allocation_id is not null then 'summand'
+    end as size_like,
+    load_part.module_part
 from lived
 inner join recorder on lived.device = recorder.device
 left join twin on lived.allocation_id = twin.allocation_id
 left join loss_size on lived.device = loss_size.device and lived.requested_bytes = loss_size.requested_bytes
+left join workspace_size on lived.allocation_id = workspace_size.allocation_id
+left join summand on lived.allocation_id = summand.allocation_id
+left join load_part on lived.allocation_id = load_part.allocation_id
 order by lived.allocation_id

@@ -26,7 +26,7 @@ from (
     values
     -- what a library or a tool asked for, whenever it was
     ('library_workspace', 100, 'library_workspace', 'stack', null, null, '.+', null, null, null, null, null, null, null, 'allocated by cuBLAS, cublasLt or cuDNN for itself: one a handle and a stream, so the backward thread has its own'),
-    ('workspace_size', 110, 'library_workspace', 'size', null, null, null, 'forward|backward|data|load', null, 'kept', null, null, 'workspace', null, 'has the size of a cuBLAS workspace, and is kept'),
+    ('workspace_size', 110, 'library_workspace', 'size', null, null, null, null, null, 'kept', null, null, 'workspace', 'recorded', 'has the size of a cuBLAS workspace, no like in its phase, and is kept'),
     ('autotune', 120, 'autotune', 'stack', 'autotune', null, null, null, null, null, null, null, null, null, 'allocated by a trial run that chooses a kernel'),
     ('communication', 130, 'communication', 'stack', 'communication', null, null, null, null, null, null, null, null, null, 'allocated by DDP, FSDP or a collective'),
     ('autocast_cast', 140, 'autocast_cast', 'stack', 'autocast', null, null, null, null, null, null, null, null, null, 'a copy of a weight in the lower precision, made and kept by autocast'),
@@ -53,6 +53,7 @@ from (
     ('gradient', 510, 'gradient', 'lifetime', null, null, null, 'backward', null, 'later_phase|later_step|kept', null, null, null, null, 'born in backward and alive after it'),
     ('accumulated', 520, 'gradient_in_flight', 'stack', null, 'accumulate_grad|input_buffer', null, 'backward', null, 'momentary', null, null, null, null, 'added to a gradient that was there, and let go by the engine'),
     ('summed_up', 530, 'gradient_in_flight', 'stack', 'input_buffer', null, null, 'backward', null, 'momentary', null, null, null, null, 'the sum of two gradients of one tensor, held by the engine'),
+    ('summand', 535, 'gradient_in_flight', 'lifetime', null, null, null, 'backward', null, 'momentary', null, null, 'summand', null, 'the second of two gradients of one tensor, let go once the engine has added it to the first'),
     ('backward_rest', 540, 'backward_temporary', 'lifetime', null, null, null, 'backward', null, null, null, null, null, null, 'born and freed in the backward'),
 
     -- the forward
@@ -62,6 +63,7 @@ from (
     ('held_output', 630, 'forward_temporary', 'lifetime', null, null, null, 'forward', null, null, null, null, null, null, 'born in forward, and not saved for backward'),
 
     -- the rest
+    ('loaded_buffer', 690, 'buffer', 'lifetime', null, null, null, 'load', null, 'kept|later_phase|later_step', null, 'buffer', null, null, 'born while the model is loaded, and kept; never gets a gradient or optimizer state'),
     ('loaded', 700, 'parameter', 'lifetime', null, null, null, 'load', null, 'kept|later_phase|later_step', null, null, null, null, 'born while the model is loaded, and kept'),
     ('between', 710, 'forward_temporary', 'lifetime', null, null, null, 'load|other|zero_grad', null, null, null, null, null, null, 'born and freed between two phases'),
     ('before_recording', 900, 'before_recording', 'lifetime', null, null, null, null, null, null, null, null, null, 'opening', 'older than the recording, which does not say who asked'),

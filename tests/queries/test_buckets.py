@@ -215,6 +215,9 @@ CASES = [
     Case("unattributed", "unattributed", "nowhere"),
 ]
 
+TOLD_BY_OTHERS = {"summand", "loaded_buffer"}
+"""Rules that rest on other allocations than the one they label; each has a test of its own below."""
+
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.rule}-{case.born}-{case.dropped}" for case in CASES])
 def test_rule_wins_its_allocation(given: Given, case: Case) -> None:
@@ -263,7 +266,7 @@ def _name(phase: str) -> str:
 def test_every_rule_has_a_case(given: Given) -> None:
     with given() as warehouse:
         rules = {row["rule_id"] for row in warehouse.rows("from bucket_rule")}
-    assert {case.rule for case in CASES} == rules
+    assert {case.rule for case in CASES} | TOLD_BY_OTHERS == rules
 
 
 def test_rules_speak_of_buckets_and_roles_that_exist(given: Given) -> None:
@@ -315,3 +318,121 @@ def test_what_the_recording_cuts_off_is_told_by_its_twin_in_the_step_before(give
 
 def test_shipped_rules_are_the_ones_under_test() -> None:
     assert "bucket_rule" in sqlfile.load(shipped.folder("queries"))
+
+
+def test_the_second_of_two_gradients_that_the_engine_adds_up_is_in_flight(given: Given) -> None:
+    """The tied embedding's road: two gradients of one weight, and their sum in a third tensor.
+
+    backward           0   1   2   3   4   5   6   7
+    first  (lm_head)   ████████████████
+    inner                  ████                        a temporary of the same bytes, freed in its own node
+    second (embedding)             ████████████
+    sum                                ████████████
+    """
+    node, embedding = (
+        "torch::autograd::generated::MmBackward0::apply(x)",
+        "torch::autograd::generated::EmbeddingBackward0::apply(x)",
+    )
+    add = "torch::autograd::InputBuffer::add(unsigned long)"
+    warehouse = given(
+        device=[rows.device(9)],
+        trace_event=rows.events(
+            "alloc 0x1000 4096 0",
+            "alloc 0x3000 4096 1",
+            "free_requested 0x3000 4096 2",
+            "alloc 0x3000 4096 1",
+            "alloc 0x5000 4096 3",
+            "free_requested 0x1000 4096 4",
+            "free_requested 0x3000 4096 5",
+            "snapshot - 0",
+            "snapshot - 0",
+        ),
+        placement=rows.placements(
+            "0x1000 4096 4096 0 5 5 0 4",
+            "0x3000 4096 4096 1 2 2 1 2",
+            "0x3000 4096 4096 3 6 6 1 5",
+            "0x5000 4096 4096 4 - - 3",
+        ),
+        replay=[{"device": 0}],
+        annotation=rows.marks("1000 START step 1", "1000 START backward", "1075 END backward", "1085 END step 1"),
+        **rows.stacks(
+            [EMPTY, node, ENGINE],
+            [EMPTY, embedding, ENGINE],
+            [embedding, ENGINE],
+            [EMPTY, add, ENGINE],
+            [add, ENGINE],
+            [ENGINE],
+        ),
+    )
+    assert [
+        row["rule_id"] for row in warehouse.rows("select rule_id from allocation_bucket order by allocation_id")
+    ] == [
+        "accumulated",
+        "backward_rest",
+        "summand",
+        "gradient",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("states", "rule"),
+    [
+        (["1024", "1024", "512", "512"], "loaded_buffer"),  # Adam: two for each parameter, in the order of parameters
+        (["1024", "512"], "loaded_buffer"),  # momentum: one
+        (
+            ["512", "512", "1024", "1024"],
+            "loaded",
+        ),  # groups in another order: sizes alone cannot tell, and claim nothing
+        ([], "loaded"),  # plain SGD
+    ],
+)
+def test_without_stacks_a_buffer_is_what_gets_no_gradient_and_no_state(
+    given: Given, states: list[str], rule: str
+) -> None:
+    """Loaded: a weight of 1,024 bytes, a buffer of 1,024 bytes, a bias of 512; two gradients.
+
+    events   0-2 load   3-4 backward (gradients)   5-8 optimizer (states)   9-10 zero_grad
+    """
+    lines = ["alloc 0x1000 1024", "alloc 0x2000 1024", "alloc 0x3000 512", "alloc 0x4000 512", "alloc 0x5000 1024"]
+    lines += [f"alloc {0x6000 + 0x1000 * index:#x} {size}" for index, size in enumerate(states)]
+    lines += ["snapshot - 0"] * (9 - len(lines)) + ["free_requested 0x4000 512", "free_requested 0x5000 1024"]
+    placements = [
+        "0x1000 1024 1024 0 - -",
+        "0x2000 1024 1024 1 - -",
+        "0x3000 512 512 2 - -",
+        "0x4000 512 512 3 9 9",
+        "0x5000 1024 1024 4 10 10",
+    ]
+    placements += [f"{0x6000 + 0x1000 * index:#x} {size} {size} {5 + index} - -" for index, size in enumerate(states)]
+    warehouse = given(
+        device=[rows.device(11)],
+        trace_event=rows.events(*lines),
+        placement=rows.placements(*placements),
+        replay=[{"device": 0}],
+        annotation=rows.marks(
+            "1000 START model.cuda",
+            "1025 END model.cuda",
+            "1025 START step 1",
+            "1025 START backward",
+            "1045 END backward",
+            "1045 START optimizer",
+            "1085 END optimizer",
+            "1085 START zero_grad",
+            "1105 END zero_grad",
+            "1105 END step 1",
+        ),
+    )
+    found = warehouse.rows("select rule_id from allocation_bucket where birth_event_ix < 3 order by birth_event_ix")
+    assert [row["rule_id"] for row in found] == ["loaded", rule, "loaded"]
+
+
+def test_a_weight_of_a_workspaces_size_is_a_weight(given: Given) -> None:
+    """4,096 x 4,096 in bf16 has the bytes of Hopper's cuBLAS workspace: a size tells only where nothing else does."""
+    warehouse = given(
+        device=[rows.device(3)],
+        trace_event=rows.events("alloc 0x10000000 33554432 0", "alloc 0x20000000 33554432 0", "snapshot - 0"),
+        placement=rows.placements("0x10000000 33554432 33554432 0 - - 0", "0x20000000 33554432 33554432 1 - - 0"),
+        replay=[{"device": 0}],
+        **rows.stacks([CONVERT, PARAMETER_LINE, USER]),
+    )
+    assert warehouse.rows("select distinct bucket from allocation_bucket") == [{"bucket": "parameter"}]
