@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pyarrow as pa
 import pytest
 
@@ -23,6 +24,12 @@ SHARED = ROOT.parent / "shared"
 SAMPLE = ROOT / "samples" / "gpt2_b8"
 
 Rows = list[dict[str, Any]]
+
+# machines that run the tests may be shared and slow: what a property test finds must not depend on the clock
+hypothesis.settings.register_profile(
+    "no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("no clock")
 
 
 def captures(folder: str = "captures") -> list[Path]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import accumulate, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -253,7 +254,7 @@ class _Flattener:
             if action == "annotate":
                 self._seen((2, 14))
         segments, blocks, history = self._segments(snapshot.segments)
-        annotations = self._annotations(snapshot.external_annotations)
+        annotations = self._annotations(snapshot.external_annotations, events)
         host = self._host(snapshot)
         settings = self._settings(snapshot.allocator_settings)
         devices = self._devices(events, event_counts, segments)
@@ -464,13 +465,17 @@ class _Flattener:
         """Segments and blocks get an empty list where no stack was recorded: that is no stack."""
         return self.stacks.stack_of(frames) if isinstance(frames, list) and frames else None
 
-    def _annotations(self, source: list[Row]) -> list[Row]:
-        if source:
-            self._seen((2, 5))
-        return [
-            {"annotation_ix": index, **self._picked("annotation", mark, _ANNOTATION_KEYS, set())}
-            for index, mark in enumerate(source)
-        ]
+    def _annotations(self, source: list[Row], events: pa.Table) -> list[Row]:
+        if not source:
+            return []
+        self._seen((2, 5))
+        rows = [self._picked("annotation", mark, _ANNOTATION_KEYS, set()) for mark in source]
+        clocks = {device: _clock(events, device) for device in {row["device"] for row in rows}}
+        for index, row in enumerate(rows):
+            clock = clocks[row["device"]]
+            position = None if row["time_us"] is None else bisect_left(clock, row["time_us"])
+            row |= {"annotation_ix": index, "event_ix": None if position == len(clock) else position}
+        return rows
 
     def _settings(self, settings: Mapping[str, Any] | None) -> list[Row]:
         if settings is None:
@@ -562,6 +567,14 @@ def _values(entries: Sequence[Row], key: str) -> list[Any]:
         return list(map(itemgetter(key), entries))
     except KeyError:
         return [entry.get(key) for entry in entries]
+
+
+def _clock(events: pa.Table, device: int | None) -> list[int]:
+    """The time of each event of a device, made never to fall: a clock may step back, and some events have no time."""
+    if device is None:
+        return []
+    times: list[int | None] = events["time_us"].filter(pc.equal(events["device"], pa.scalar(device))).to_pylist()
+    return list(accumulate((0 if time is None else time for time in times), max))
 
 
 def _counts(column: pa.ChunkedArray) -> list[tuple[Any, int]]:

@@ -199,6 +199,7 @@ _RAW = (
         name text - the range's name
         stage text - START or END
         time_us integer us since the Unix epoch
+        event_ix integer - the first event of its device at or after it; null where there is none
         extra json - keys this version does not know, as JSON
         """,
     ),

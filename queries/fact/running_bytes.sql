@@ -8,6 +8,7 @@
 --   allocated_bytes: bytes in blocks from alloc to free_requested, as memory_allocated counts them
 --   active_bytes: bytes in blocks from alloc to free_completed
 --   reserved_bytes: bytes in segments, as memory_reserved counts them
+--   is_growth: whether the event gave out a block, as only such an event can set a peak; so does the opening state
 with change as (
     select
         device,
@@ -15,7 +16,8 @@ with change as (
         requested_bytes,
         allocated_bytes,
         active_bytes,
-        reserved_bytes
+        reserved_bytes,
+        true as is_growth
     from opening
     union all
     select
@@ -24,7 +26,8 @@ with change as (
         requested_bytes,
         allocated_bytes,
         active_bytes,
-        reserved_bytes
+        reserved_bytes,
+        active_bytes > 0 as is_growth
     from effect
 )
 
@@ -34,6 +37,7 @@ select
     (sum(requested_bytes) over so_far)::bigint as requested_bytes,
     (sum(allocated_bytes) over so_far)::bigint as allocated_bytes,
     (sum(active_bytes) over so_far)::bigint as active_bytes,
-    (sum(reserved_bytes) over so_far)::bigint as reserved_bytes
+    (sum(reserved_bytes) over so_far)::bigint as reserved_bytes,
+    is_growth
 from change
 window so_far as (partition by device order by event_ix rows unbounded preceding)

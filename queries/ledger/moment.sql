@@ -18,7 +18,8 @@ with state as materialized (
         requested_bytes,
         allocated_bytes,
         active_bytes,
-        reserved_bytes
+        reserved_bytes,
+        is_growth
     from running_bytes
 ),
 
@@ -30,6 +31,7 @@ stepped as materialized (
         span.step
     from state
     asof left join span on state.device = span.device and state.event_ix >= span.begin_event_ix
+    where state.is_growth
 ),
 
 highest as (

@@ -125,7 +125,7 @@ def stacks(*frames: list[str]) -> dict[str, Rows]:
 
 
 def marks(*lines: str) -> Rows:
-    """Marks from lines `time_us START|END name`."""
+    """Marks from lines `time_us START|END name`, among events timed as `events` times them."""
     numbers = count()
     rows: Rows = []
     for line in lines:
@@ -137,6 +137,7 @@ def marks(*lines: str) -> Rows:
                 "name": name,
                 "stage": stage,
                 "time_us": int(time_us),
+                "event_ix": max(0, -(-(int(time_us) - 1000) // 10)),
             }
         )
     return rows

@@ -83,6 +83,8 @@ def referenced(text: str) -> set[str]:
         if isinstance(node, dict):
             if node.get("type") == "BASE_TABLE":
                 tables.add(node["table_name"])
+            if node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"] in VIEWS:
+                tables.add(node["function"]["function_name"])
             for entry in (node.get("cte_map") or {}).get("map", []):
                 ctes.add(entry["key"])
             for child in node.values():

@@ -51,7 +51,8 @@ def two_segments(given: Given) -> Warehouse:
 
 def test_free_pieces_lie_between_blocks_and_name_who_pins_them(two_segments: Warehouse) -> None:
     found = two_segments.rows(
-        "select address, size_bytes, is_whole_segment, below_allocation_id, above_allocation_id from free_piece_at(0, 5)"
+        "select address, size_bytes, is_whole_segment, below_allocation_id, above_allocation_id"
+        " from free_piece_at(0, 5)"
     )
     assert [tuple(row.values()) for row in found] == [
         (0x1400, 1024, False, 0, 2),
