@@ -127,18 +127,19 @@ def compare_accumulation(args: argparse.Namespace, torch: Any) -> float:
     batch = max(args.batches) // parts * parts
     tokens = torch.randint(args.vocabulary, (batch, args.sequence + 1))
     model(tokens[:, :-1], tokens[:, 1:])[1].backward()
-    big = [parameter.grad.clone() for parameter in model.parameters()]
-    model.zero_grad()
+    big = take_gradients(model)
     for part in tokens.chunk(parts):
         (model(part[:, :-1], part[:, 1:])[1] / parts).backward()  # each loss is a mean: a part weighs 1 / parts
+    small = take_gradients(model)
     largest = max(float(gradient.abs().max()) for gradient in big)
-    return (
-        max(
-            float((parameter.grad - gradient).abs().max())
-            for parameter, gradient in zip(model.parameters(), big, strict=True)
-        )
-        / largest
-    )
+    return max(float((one - two).abs().max()) for one, two in zip(small, big, strict=True)) / largest
+
+
+def take_gradients(model: GPT2) -> list[Tensor]:
+    """The gradients of every parameter; the model has none afterwards."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    model.zero_grad(set_to_none=True)
+    return gradients
 
 
 # What is said, and drawn

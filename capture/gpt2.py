@@ -100,16 +100,17 @@ class GPT2(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        wte = nn.Embedding(config.vocabulary, config.width)
         self.transformer = nn.ModuleDict(
             {
-                "wte": nn.Embedding(config.vocabulary, config.width),
+                "wte": wte,
                 "wpe": nn.Embedding(config.context, config.width),
                 "h": nn.ModuleList([Block(config) for _ in range(config.layers)]),
                 "ln_f": nn.LayerNorm(config.width),
             }
         )
         self.lm_head = nn.Linear(config.width, config.vocabulary, bias=False)
-        self.lm_head.weight = self.transformer["wte"].weight  # tied: one piece of memory, counted once
+        self.lm_head.weight = wte.weight  # tied: one piece of memory, counted once
         # only now are there layers to initialise
         self.apply(self._initialise)
         for name, parameter in self.named_parameters():
@@ -144,4 +145,4 @@ class GPT2(nn.Module):
 if __name__ == "__main__":
     model = GPT2(Config())
     print(f"{model.parameter_count():,} parameters, {model.parameter_count() * 4 / 2**20:,.1f} MiB in fp32")
-    print(f"tied: {model.lm_head.weight.data_ptr() == model.transformer['wte'].weight.data_ptr()}")
+    print(f"tied: {model.lm_head.weight.data_ptr() == model.get_parameter('transformer.wte.weight').data_ptr()}")

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
     except ModuleNotFoundError:
         return refuse("torch is not installed, and there is no story without it", "install it with: pip install torch")
     try:
-        recorder = Unrecorded() if args.device == "cpu" else Recorder(out_folder(args), **recorder_options(args))
+        recorder: Any = Unrecorded() if args.device == "cpu" else Recorder(out_folder(args), **recorder_options(args))
         report = tell(args, torch, recorder)
     except RecordingError as error:
         hint = "; --device cpu shows what can be seen without a GPU" if "GPU" in error.problem else ""
@@ -258,7 +258,7 @@ def show(report: dict[str, Any], form: str) -> None:
     if form == "json":
         print(json.dumps({key: value for key, value in report.items() if key != "labels"}, indent=1))
         return
-    columns = ("after", "allocated_bytes", "change_bytes", "peak_allocated_bytes", "reserved_bytes")
+    columns: list[str] = ["after", "allocated_bytes", "change_bytes", "peak_allocated_bytes", "reserved_bytes"]
     rows = report["lines"] or [{"after": label} for label in report["labels"]]
     if form == "csv":
         writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
