@@ -55,11 +55,13 @@ def write_grid(
         right: whether a column is set flush right.
         totals: the rows (by position) that a rule is drawn above, and that stand out.
     """
-    from rich.box import SIMPLE_HEAD
+    from rich.box import Box
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    # a rule under the headers and above each total, and nothing else
+    rules = Box("    \n    \n ── \n    \n ── \n    \n    \n    \n")
+    grid = Table(box=rules, pad_edge=False, show_edge=False)
     for header, is_right in zip(headers, right, strict=True):
         # names may be long and wrap; numbers may not
         grid.add_column(Text(header), justify="right" if is_right else "left", no_wrap=is_right, overflow="fold")
