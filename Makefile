@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SAMPLE := samples/gpt2_b8/snapshot.pickle.xz
 
-.PHONY: demo test lint types unit bench format clean
+.PHONY: demo test lint types unit bench gpu-check format clean
 
 demo: $(VENV)/installed
 	@rm -rf demo && mkdir demo
@@ -27,6 +27,9 @@ unit: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.analyze
+
+gpu-check: $(VENV)/installed
+	$(BIN)/python capture/gpu_check.py -o gpu_check
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
