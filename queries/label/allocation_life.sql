@@ -153,14 +153,14 @@ summand as (
 ),
 
 -- weights have such sizes too, 4,096 x 4,096 in two bytes for one: so the size tells only where no stack does, and of
--- one alone, as a thread has one workspace a stream
+-- what is kept alone, as a thread has one workspace a stream
 workspace_size as (
     select lived.allocation_id
     from lived
     left join stack on lived.stack_id = stack.stack_id
     left join stack_label on lived.stack_id = stack_label.stack_id
     where
-        lived.requested_bytes in (8519680, 33554432) and lived.birth_event_ix is not null
+        lived.requested_bytes in (8519680, 33554432) and lived.birth_event_ix is not null and lived.lifetime = 'kept'
         and lived.phase is distinct from 'load' and lived.phase is distinct from 'optimizer'
         and not coalesce(stack_label.has_cpp, false)
         and not list_has_any(coalesce(stack_label.roles, []), ['module_convert', 'module_init', 'optimizer', 'data_loader'])

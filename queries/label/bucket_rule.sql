@@ -28,6 +28,7 @@ from (
     ('library_workspace', 100, 'library_workspace', 'stack', null, null, '.+', null, null, null, null, null, null, null, 'allocated by cuBLAS, cublasLt or cuDNN for itself: one a handle and a stream, so the backward thread has its own'),
     ('workspace_size', 110, 'library_workspace', 'size', null, null, null, null, null, 'kept', null, null, 'workspace', 'recorded', 'has the size of a cuBLAS workspace, no like in its phase, and is kept'),
     ('autotune', 120, 'autotune', 'stack', 'autotune', null, null, null, null, null, null, null, null, null, 'allocated by a trial run that chooses a kernel'),
+    ('reduced_gradient', 125, 'gradient', 'stack', 'communication', null, null, 'backward', 'zero_grad', 'later_phase|later_step', null, null, null, null, 'made by a collective in backward and dropped by zero_grad: a gradient as the ranks reduced it'),
     ('communication', 130, 'communication', 'stack', 'communication', null, null, null, null, null, null, null, null, null, 'allocated by DDP, FSDP or a collective'),
     ('autocast_cast', 140, 'autocast_cast', 'stack', 'autocast', null, null, null, null, null, null, null, null, null, 'a copy of a weight in the lower precision, made and kept by autocast'),
     ('kv_cache', 150, 'kv_cache', 'stack', 'kv_cache', null, null, null, null, 'kept|later_phase|later_step', null, null, null, null, 'kept by a key-value cache'),
@@ -35,6 +36,7 @@ from (
     -- the model
     ('module_buffer', 200, 'buffer', 'stack', 'module_convert', null, null, null, null, 'kept|later_phase|later_step|unknown', null, 'buffer', null, null, 'moved to the device with its module, as a buffer'),
     ('module_parameter', 210, 'parameter', 'stack', 'module_convert', null, null, null, null, 'kept|later_phase|later_step|unknown', null, 'parameter', null, null, 'moved to the device with its module, as a parameter'),
+    ('module_shard', 215, 'parameter', 'stack', 'module_shard', null, null, null, null, 'kept|later_phase|later_step|unknown', null, null, null, null, 'the shard of a parameter that FSDP keeps on this rank'),
     ('module_filled', 220, 'buffer', 'stack', 'module_init', null, null, null, null, 'kept|later_phase|later_step', '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*', null, null, null, 'built with its module, filled with a constant as buffers are'),
     ('module_built', 230, 'parameter', 'stack', 'module_init', null, null, null, null, 'kept|later_phase|later_step', null, null, null, null, 'built on the device with its module'),
 

@@ -24,6 +24,7 @@ from (
     ('module_convert', 'module_convert', '^(convert|<lambda>)$', '(^|/)torch/nn/modules/module\.py$', 'a module is moved to the device or to a dtype'),
     ('module_apply', 'module_apply', '^(_apply|_apply_to_param)$', '(^|/)torch/nn/modules/module\.py$', 'something is done to every tensor of a module'),
     ('module_init', 'module_init', '^(__init__|reset_parameters|_init_weights|from_pretrained|load_state_dict|_load_from_state_dict)$', '(^|/)(torch/nn/modules/|transformers/|torchvision/|timm/|diffusers/)', 'a module is built'),
+    ('fsdp_shard', 'module_shard', '^(_init_sharded_param|_init_flat_param\w*|flatten_tensors_into_flat_param|_shard_parameters|init_dtype_attrs)$', '(^|/)torch/distributed/', 'FSDP makes the shard that it keeps of a parameter'),
     ('state_load', 'module_init', '^(load|_load|load_file|load_checkpoint)$', '(^|/)(torch/serialization|safetensors/torch)\.py$', 'weights are read'),
     -- optimizers
     ('optimizer_file', 'optimizer', null, '(^|/)torch/optim/[^/]+\.py$', 'an optimizer of torch is running'),

@@ -87,7 +87,7 @@ select
         when list_contains(coalesce(played.roles, []), 'backward_call') then 'backward'
         when list_contains(coalesce(played.roles, []), 'data_loader') then 'data'
         when list_contains(coalesce(played.roles, []), 'module_call') then 'forward'
-        when list_has_any(coalesce(played.roles, []), ['module_convert', 'module_apply', 'module_init']) then 'load'
+        when list_has_any(coalesce(played.roles, []), ['module_convert', 'module_apply', 'module_init', 'module_shard']) then 'load'
         -- with Python stacks only, what has a stack without a frame ran on the autograd engine's own thread
         when stack.depth_count = 0 and not recording.has_cpp then 'backward'
         when told.has_python then 'unplaced'

@@ -83,6 +83,13 @@ CASES = [
         stack=(EMPTY, "c10d::Reducer::initialize_buckets(std::vector<int>)"),
     ),
     Case(
+        "reduced_gradient",
+        "gradient",
+        "backward",
+        "zero_grad",
+        stack=(EMPTY, "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:470 foreach_reduce", ENGINE),
+    ),
+    Case(
         "autocast_cast",
         "autocast_cast",
         "forward",
@@ -108,6 +115,12 @@ CASES = [
         "load",
         stack=(EMPTY, CONVERT, BUFFER_LINE),
         beside=(EMPTY, CONVERT, PARAMETER_LINE),
+    ),
+    Case(
+        "module_shard",
+        "parameter",
+        "load",
+        stack=(EMPTY, "torch/distributed/fsdp/_fully_shard/_fsdp_param.py:390 _init_sharded_param", USER),
     ),
     Case(
         "module_built",
