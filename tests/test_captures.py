@@ -104,7 +104,8 @@ def test_code_of_torch_on_windows_is_not_the_users(shared: Path) -> None:
         )
         (weights,) = warehouse.rows(
             "select sum(requested_size_bytes)::bigint as bytes, count(*) as blocks"
-            " from block join stack_line using (stack_id) where state = 'active_allocated' and shown like '%/torch/nn/modules/module.py:% convert'"
+            " from block join stack_line using (stack_id)"
+            " where state = 'active_allocated' and shown like '%/torch/nn/modules/module.py:% convert'"
         )
     assert rows == [{"origin": "torch"}]
     assert weights["blocks"] == 196

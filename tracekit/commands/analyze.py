@@ -16,7 +16,7 @@ from tracekit.commands import options
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Where the dataset goes, NAME.tracekit beside the snapshot otherwise; the parent of several snapshots' datasets.",
+    help="Where the dataset goes; NAME.tracekit beside the snapshot otherwise. Of several, their parent folder.",
 )
 @options.force
 @options.output_format
