@@ -54,7 +54,9 @@ def compare(path: Path, name: str, runs: int) -> float:
     """Print the ratios of one file; return the seconds of the whole analysis."""
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "dataset")
-        loads, analyses, ratios = [], [], []
+        loads: list[tuple[float, float]] = []
+        analyses: list[tuple[float, float]] = []
+        ratios: list[float] = []
         for _ in range(runs):
             loads.append(measured(_LOAD, str(path)))
             analyses.append(measured(_ANALYZE, str(path), out))

@@ -26,9 +26,7 @@ SAMPLE = ROOT / "samples" / "gpt2_b8"
 Rows = list[dict[str, Any]]
 
 # machines that run the tests may be shared and slow: what a property test finds must not depend on the clock
-hypothesis.settings.register_profile(
-    "no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+hypothesis.settings.register_profile("no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("no clock")
 
 

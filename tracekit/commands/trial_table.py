@@ -38,7 +38,7 @@ def write(rows: Sequence[Row]) -> None:
 
 def flat(row: Row) -> Row:
     """One run as a row of CSV: nested values become columns of their own or JSON."""
-    oom = row["oom"] or {}
+    oom: Row = row["oom"] or {}
     kept = {key: value for key, value in row.items() if key not in ("oom", "settings")}
     names = ("event_ix", "request_bytes", "allocated_bytes", "reserved_bytes", "requested_by")
     return kept | {f"oom_{name}": oom.get(name) for name in names}
