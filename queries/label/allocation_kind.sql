@@ -13,7 +13,7 @@
 --   size_like: see allocation_life
 --   roles: what the frames of its stack are doing, see frame_role
 --   free_roles: what the frames of the stack that dropped it are doing
---   library: whose workspace it is
+--   library: see stack_label
 --   autograd_node: the innermost autograd node running
 --   operator: the innermost aten operator that does more than make room
 --   loaded_as: see allocation_life.module_part

@@ -25,7 +25,7 @@ select
 from (
     values
     -- what a library or a tool asked for, whenever it was
-    ('library_workspace', 100, 'library_workspace', 'stack', null, null, '.+', null, null, null, null, null, null, null, 'allocated by cuBLAS, cublasLt or cuDNN for itself: one a handle and a stream, so the backward thread has its own'),
+    ('library_workspace', 100, 'library_workspace', 'stack', null, null, 'cublas|cublaslt|cudnn', null, null, null, null, null, null, null, 'allocated by cuBLAS, cublasLt or cuDNN for itself: one a handle and a stream, so the backward thread has its own'),
     ('workspace_size', 110, 'library_workspace', 'size', null, null, null, null, null, 'kept', null, null, 'workspace', 'recorded', 'has the size of a cuBLAS workspace, no like in its phase, and is kept'),
     ('autotune', 120, 'autotune', 'stack', 'autotune', null, null, null, null, null, null, null, null, null, 'allocated by a trial run that chooses a kernel'),
     ('reduced_gradient', 125, 'gradient', 'stack', 'communication', null, null, 'backward', 'zero_grad', 'later_phase|later_step', null, null, null, null, 'made by a collective in backward and dropped by zero_grad: a gradient as the ranks reduced it'),

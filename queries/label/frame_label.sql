@@ -24,7 +24,7 @@ placed as (
         name,
         file,
         case
-            when regexp_matches(file, '\.pyx?$|^<.*>$') then 'python'
+            when regexp_matches(file, '\.pyx?$|^<.*>(\.\d+)?$') then 'python'
             else 'c++'
         end as language
     from named
@@ -48,6 +48,8 @@ select
     placed.language,
     case
         when placed.language = 'c++' then null
+        when regexp_matches(placed.file, '^<(ipython-input|stdin)') then 'user'
+        when placed.file like '<frozen %' then 'standard_library'
         when regexp_matches(placed.file, '/torchinductor_|/torch_?inductor/|^<eval_with_key>|<.*>') then 'generated'
         when regexp_matches(placed.file, '(^|/)(site|dist)-packages/torch/|^torch/') then 'torch'
         when regexp_matches(placed.file, '(^|/)(site|dist)-packages/') then 'library'

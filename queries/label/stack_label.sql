@@ -10,7 +10,8 @@
 --   outer_operator: the outermost aten operator, the one that the program or the node called
 --   user_frame: the nearest frame of the user's own code, as file:line function
 --   python_frame: the nearest Python frame of any origin, as file:line function
---   library: whose workspace it is: cublas, cublaslt or cudnn; null where the bytes are a tensor
+--   library: who made the request beneath the framework: cublas, cublaslt or cudnn for a workspace of their own; nccl, triton or inductor for what their code allocates
+--   is_recomputed: whether a checkpointed forward is being run again
 --   roles: what its frames are doing, see frame_role
 --   apply_line: for a module that is moved, the line in torch's Module._apply that did it
 --   phase: what the program was doing, as far as the stack alone can tell; unplaced for a call of the user's outside a module
@@ -77,7 +78,11 @@ select
         when list_contains(coalesce(played.roles, []), 'cublas_workspace') then 'cublas'
         when list_contains(coalesce(played.roles, []), 'cublaslt_workspace') and not list_contains(played.roles, 'tensor') then 'cublaslt'
         when list_contains(coalesce(played.roles, []), 'cudnn') and not list_contains(played.roles, 'tensor') then 'cudnn'
+        when list_contains(coalesce(played.roles, []), 'nccl') then 'nccl'
+        when list_contains(coalesce(played.roles, []), 'triton') then 'triton'
+        when list_contains(coalesce(played.roles, []), 'inductor') then 'inductor'
     end as library,
+    list_contains(coalesce(played.roles, []), 'recompute') as is_recomputed,
     coalesce(played.roles, []) as roles,
     told.apply_line,
     case
