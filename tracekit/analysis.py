@@ -20,7 +20,7 @@ from tracekit.collector import paused
 from tracekit.errors import DatasetError
 from tracekit.flatten import flatten
 from tracekit.place import place
-from tracekit.schema import SCHEMA_VERSION
+from tracekit.schema import SCHEMA_VERSION, TABLES
 from tracekit.snapshot import read_snapshot
 from tracekit.warehouse import Warehouse, fingerprint, stored_tables
 
@@ -56,10 +56,18 @@ def build(source: str | Path, tell: Tell = _silent) -> tuple[dict[str, Any], dic
         del snapshot
         tell("replaying the allocator")
         tables |= place(tables)
+        tables["user_rule"] = TABLES["user_rule"].schema.empty_table()
     return about, tables
 
 
-def analyze(source: str | Path, folder: Path, *, force: bool = False, tell: Tell = _silent) -> None:
+def analyze(
+    source: str | Path,
+    folder: Path,
+    *,
+    force: bool = False,
+    tell: Tell = _silent,
+    rules: pa.Table | None = None,
+) -> None:
     """Turn a snapshot into a dataset, whole or not at all.
 
     Args:
@@ -67,6 +75,7 @@ def analyze(source: str | Path, folder: Path, *, force: bool = False, tell: Tell
         folder: where the dataset goes.
         force: whether a dataset that is there already may be replaced.
         tell: told what is being done.
+        rules: rows of the table user_rule, which the dataset keeps.
 
     Raises:
         SnapshotError: where the source is no snapshot that can be read.
@@ -74,6 +83,8 @@ def analyze(source: str | Path, folder: Path, *, force: bool = False, tell: Tell
     """
     dataset.refuse_existing(folder, force=force)
     about, tables = build(source, tell)
+    if rules is not None:
+        tables["user_rule"] = rules
     _write(folder, tables, about, force=force, tell=tell)
 
 
@@ -100,6 +111,7 @@ def write_dataset(
 
 def _write(folder: Path, tables: dict[str, pa.Table], about: dict[str, Any], *, force: bool, tell: Tell) -> None:
     tell("labelling")
+    tables.setdefault("user_rule", TABLES["user_rule"].schema.empty_table())
     stored = stored_tables(tables)
     tell("writing")
     with dataset.new_folder(folder, force=force) as partial:
@@ -120,8 +132,10 @@ def dataset_folder(source: str) -> Path:
     return path.with_name(f"{name}.tracekit")
 
 
-def open_any(source: str | Path, tell: Tell = _silent) -> Warehouse:
+def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = None) -> Warehouse:
     """Open a dataset, or a snapshot as if it were one.
+
+    Rules are rows of the table user_rule that stand in for the dataset's own.
 
     A snapshot is analyzed into the user's cache directory (`TRACEKIT_CACHE` names another), under the hash of its
     content, and found there the next time; standard input is analyzed in memory.
@@ -131,20 +145,25 @@ def open_any(source: str | Path, tell: Tell = _silent) -> Warehouse:
         DatasetError: where it is a dataset of another version.
     """
     if str(source) == "-":
-        return Warehouse(build("-", tell)[1])
+        return _in_memory("-", tell, rules)
     path = Path(source)
     if path.is_dir():
-        return Warehouse.open(path)
+        return Warehouse.open(path, rules)
     try:
         folder = _cache() / f"{_digest(path)}-{SCHEMA_VERSION}.tracekit"
     except OSError:
-        return Warehouse(build(path, tell)[1])  # the reader says what is wrong with it
+        return _in_memory(path, tell, rules)  # the reader says what is wrong with it
     if not dataset.is_dataset(folder):
         try:
             analyze(path, folder, tell=tell)
         except DatasetError:
-            return Warehouse(build(path, tell)[1])  # no room for a cache is no reason to fail
-    return Warehouse.open(folder)
+            return _in_memory(path, tell, rules)  # no room for a cache is no reason to fail
+    return Warehouse.open(folder, rules)
+
+
+def _in_memory(source: str | Path, tell: Tell, rules: pa.Table | None) -> Warehouse:
+    tables = build(source, tell)[1]
+    return Warehouse(tables if rules is None else tables | {"user_rule": rules})
 
 
 def _cache() -> Path:

@@ -34,6 +34,10 @@ class QueryError(TracekitError):
     """A SQL query that failed, or that asked for what it may not have."""
 
 
+class RulesError(TracekitError):
+    """A file of bucket rules with a row that cannot be used."""
+
+
 class UnbalancedError(TracekitError):
     """An account that does not balance: an identity that must hold has offending rows."""
 

@@ -315,8 +315,35 @@ _PLACED = (
     ),
 )
 
-TABLES: dict[str, TableSpec] = {spec.name: spec for spec in (*_RAW, *_PLACED)}
-"""Every table of a dataset by name, raw ones first."""
+_GIVEN = (
+    _table(
+        "user_rule",
+        "One bucket rule of the user's own, from a file given with --rules; see the view bucket_rule for its conditions.",
+        "rule_ix",
+        """
+        rule_ix integer - position in the file; of those that hold the first wins, before any built-in one
+        rule_id text - the rule's name
+        bucket text - the bucket it puts allocations in, perhaps a new one
+        evidence text - what it rests on: stack, lifetime or size
+        role text - condition on the roles of the stack's frames
+        free_role text - condition on the roles of the frames that dropped it
+        library text - condition on the library
+        phase text - condition on the phase of birth
+        free_phase text - condition on the phase it was dropped in
+        lifetime text - condition on the lifetime
+        operator text - condition on the operator
+        module_part text - condition on parameter or buffer
+        size_like text - condition on what it has the size of
+        origin text - condition on recorded or opening
+        autograd_node text - condition on the autograd node
+        frame text - regular expression that a frame of the stack must match in part: file:line function, or the C++ name
+        why text - a sentence for the person
+        """,
+    ),
+)
+
+TABLES: dict[str, TableSpec] = {spec.name: spec for spec in (*_RAW, *_PLACED, *_GIVEN)}
+"""Every table of a dataset by name: raw ones first, then what the replay found, then what the user gave."""
 
 RAW_TABLES: tuple[str, ...] = tuple(spec.name for spec in _RAW)
 PLACED_TABLES: tuple[str, ...] = tuple(spec.name for spec in _PLACED)

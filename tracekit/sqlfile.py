@@ -129,5 +129,14 @@ def ordered(files: Iterable[SqlFile]) -> list[SqlFile]:
         raise ValueError(f"queries: these read each other in a circle: {error.args[1]}") from error
 
 
+def resting_on(files: Iterable[SqlFile], table: str) -> set[str]:
+    """The views that read a table, or a view that does."""
+    found = {table}
+    for file in ordered(files):
+        if found.intersection(file.reads):
+            found.add(file.name)
+    return found - {table}
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in re.split(r"[,\s]+", text.strip()) if name and name != "-")

@@ -37,7 +37,7 @@ class Warehouse:
         """Create every view over `sources`, which hold each table of `tracekit.schema`.
 
         Args:
-            sources: a table or dataset by table name.
+            sources: a table or dataset by table name; without user_rule, there are no rules of the user's own.
             stored: rows of stored views by view name; a stored view without them is computed now.
         """
         self.views = sqlfile.load(shipped.folder("queries"))
@@ -47,29 +47,42 @@ class Warehouse:
         run("set python_enable_replacements = false")  # a query may not name a variable of the program
         run("set enable_external_access = false")
         for name in TABLES:
-            self._connection.register(name, sources[name])
+            source = sources.get(name) if name == "user_rule" else sources[name]
+            self._connection.register(name, TABLES[name].schema.empty_table() if source is None else source)
         for view in self.views.values():
-            if view.is_stored and stored is not None:
+            if view.is_stored and stored is not None and view.name in stored:
                 self._connection.register(view.name, stored[view.name])
             else:
                 run(sqlfile.creation(view))
         run("set lock_configuration = true")
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path, rules: pa.Table | None = None) -> Self:
         """Open a dataset's folder.
+
+        Args:
+            folder: the dataset.
+            rules: rows of the table user_rule in place of the dataset's own; what rests on them is computed anew.
 
         Raises:
             DatasetError: where the folder is no dataset of this version.
         """
         manifest = dataset.read_manifest(folder)
-        sources = {name: pad.dataset(folder / f"{name}.parquet", format="parquet") for name in TABLES}
+        sources: dict[str, Source] = {
+            name: pad.dataset(folder / f"{name}.parquet", format="parquet") for name in TABLES
+        }
         stored = None
         if manifest.get("stored_views") == fingerprint():
             names = [view.name for view in sqlfile.load(shipped.folder("queries")).values() if view.is_stored]
             paths = {name: folder / dataset.STORED / f"{name}.parquet" for name in names}
             if all(path.is_file() for path in paths.values()):
                 stored = {name: pad.dataset(path, format="parquet") for name, path in paths.items()}
+        if rules is not None:
+            sources["user_rule"] = rules
+            if stored is not None:
+                views = sqlfile.load(shipped.folder("queries"))
+                stale = sqlfile.resting_on(views.values(), "user_rule")
+                stored = {name: table for name, table in stored.items() if name not in stale}
         return cls(sources, stored)
 
     def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> pa.Table:

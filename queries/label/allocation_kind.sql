@@ -1,7 +1,7 @@
 -- One kind of allocation: a distinct set of what bucket rules look at, and the rule that wins it.
 -- layer: label
 -- grain: allocation_kind_id
--- reads: allocation_life, stack_label, bucket_rule
+-- reads: allocation_life, stack_label, bucket_rule, stack_frame, frame, frame_label
 -- stored: yes
 --   allocation_kind_id: dense number
 --   stack_id: the stack that allocated it
@@ -68,6 +68,26 @@ told as (
     left join stack_label as free_label on kind.free_stack_id = free_label.stack_id
 ),
 
+-- stacks with a frame that a rule asks for
+framed as (
+    select distinct
+        bucket_rule.rule_id,
+        stack_frame.stack_id
+    from bucket_rule
+    inner join frame_label
+        on bucket_rule.frame is not null
+    inner join frame on frame_label.frame_id = frame.frame_id
+    inner join stack_frame on frame.frame_id = stack_frame.frame_id
+    where
+        regexp_matches(
+            case
+                when frame_label.language = 'python' then format('{}:{} {}', frame_label.file, coalesce(frame.line, 0), frame.name)
+                else frame.name
+            end,
+            bucket_rule.frame
+        )
+),
+
 judged as (
     select
         told.allocation_kind_id,
@@ -85,6 +105,9 @@ judged as (
             and (bucket_rule.module_part is null or regexp_full_match(told.module_part, bucket_rule.module_part))
             and (bucket_rule.size_like is null or regexp_full_match(told.size_like, bucket_rule.size_like))
             and (bucket_rule.origin is null or regexp_full_match(told.origin, bucket_rule.origin))
+            and (bucket_rule.autograd_node is null or regexp_full_match(told.autograd_node, bucket_rule.autograd_node))
+    left join framed on bucket_rule.rule_id = framed.rule_id and told.stack_id = framed.stack_id
+    where bucket_rule.frame is null or framed.stack_id is not null
     group by told.allocation_kind_id
 )
 

@@ -1,9 +1,9 @@
 -- One rule that puts allocations in a bucket. Every condition that is not null must hold; of the rules that hold,
 -- the one with the lowest priority number wins. Text conditions are regular expressions for the whole value; role and
--- free_role hold where any of the names separated by | is among the allocation's.
+-- free_role hold where any of the names separated by | is among the allocation's. The user's own rules go before.
 -- layer: label
 -- grain: rule_id
--- reads: -
+-- reads: user_rule
 --   rule_id: the rule's name
 --   priority: the lowest number wins
 --   bucket: the bucket it puts allocations in
@@ -18,10 +18,12 @@
 --   module_part: condition on allocation_kind.module_part
 --   size_like: condition on allocation_kind.size_like
 --   origin: condition on allocation_kind.origin
+--   autograd_node: condition on allocation_kind.autograd_node
+--   frame: regular expression that some frame of the stack that allocated it must match in part, as stack_line shows it
 --   why: a sentence for the person
 select
     rule_id, priority::bigint as priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime,
-    operator, module_part, size_like, origin, why
+    operator, module_part, size_like, origin, null::varchar as autograd_node, null::varchar as frame, why
 from (
     values
     -- what a library or a tool asked for, whenever it was
@@ -74,3 +76,8 @@ from (
     rule_id, priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime, operator, module_part,
     size_like, origin, why
 )
+union all
+select
+    rule_id, rule_ix - 1000000 as priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime,
+    operator, module_part, size_like, origin, autograd_node, frame, why
+from user_rule

@@ -18,26 +18,31 @@ from tracekit.commands import options
     type=click.Path(path_type=Path),
     help="Where the dataset goes; NAME.tracekit beside the snapshot otherwise. Of several, their parent folder.",
 )
+@options.rules
 @options.force
 @options.output_format
 @options.quiet
-def command(snapshots: tuple[str, ...], output: Path | None, force: bool, style: str, quiet: bool) -> None:
+def command(
+    snapshots: tuple[str, ...], output: Path | None, rules: Path | None, force: bool, style: str, quiet: bool
+) -> None:
     """Turn each SNAPSHOT into a dataset and print how high memory went, when, who asked, and where every byte is.
 
     A snapshot is a file written by torch.cuda.memory._dump_snapshot (pickle or JSON, also compressed with gzip, xz,
-    zstd or bzip2), or - for standard input.
+    zstd or bzip2), or - for standard input. Rules given with --rules stay in the dataset.
     """
     from tracekit import analysis, ledger, terminal
     from tracekit.commands import account
+    from tracekit.rules import read_rules
     from tracekit.warehouse import Warehouse
 
+    own_rules = None if rules is None else read_rules(rules)
     results: list[dict[str, Any]] = []
     for source in snapshots:
         folder = analysis.dataset_folder(source)
         if output is not None:
             folder = output / folder.name if len(snapshots) > 1 else output
         with terminal.progress(quiet=quiet) as tell:
-            analysis.analyze(source, folder, force=force, tell=tell)
+            analysis.analyze(source, folder, force=force, tell=tell, rules=own_rules)
         with Warehouse.open(folder) as warehouse:
             if style == "table":
                 account.write_summary(warehouse, source)

@@ -27,15 +27,19 @@ from tracekit.commands import options
     show_default=True,
     help="Print at most this many rows of a table; 0 for all. CSV and JSON always hold all.",
 )
+@options.rules
 @options.output_format
 @options.quiet
-def command(dataset: str, query: str | None, file: Path | None, most: int, style: str, quiet: bool) -> None:
+def command(
+    dataset: str, query: str | None, file: Path | None, most: int, rules: Path | None, style: str, quiet: bool
+) -> None:
     """Run one QUERY in DuckDB's SQL and print its rows; without a query, start a prompt.
 
     A query sees the tables and views of `tracekit schema`, no other file and no network, and changes nothing.
     """
     from tracekit import analysis, prompt, terminal
     from tracekit.errors import QueryError
+    from tracekit.rules import read_rules
 
     if query is not None and file is not None:
         raise click.UsageError("give a query or --file, not both")
@@ -44,8 +48,9 @@ def command(dataset: str, query: str | None, file: Path | None, most: int, style
             query = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise QueryError(f"cannot read {file}: {error}", "give a text file that holds one query") from error
+    own_rules = None if rules is None else read_rules(rules)
     with terminal.progress(quiet=quiet) as tell:
-        warehouse = analysis.open_any(dataset, tell)
+        warehouse = analysis.open_any(dataset, tell, own_rules)
     with warehouse:
         if query is None:
             prompt.run(warehouse, style, most)

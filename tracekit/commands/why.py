@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tracekit.commands import options
@@ -11,18 +13,21 @@ from tracekit.commands import options
 @options.dataset
 @click.argument("which", metavar="ALLOCATION|event:N|ADDRESS@EVENT")
 @options.device
+@options.rules
 @options.output_format
 @options.quiet
-def command(dataset: str, which: str, device: int | None, style: str, quiet: bool) -> None:
+def command(dataset: str, which: str, device: int | None, rules: Path | None, style: str, quiet: bool) -> None:
     """Tell one allocation's story.
 
     It is named by its number (allocation_id), by an event that allocated or freed it (event:3815), or by an address
     that it covered after an event (0x7f2a40000000@3815).
     """
     from tracekit import analysis, story, terminal
+    from tracekit.rules import read_rules
 
+    own_rules = None if rules is None else read_rules(rules)
     with terminal.progress(quiet=quiet) as tell:
-        warehouse = analysis.open_any(dataset, tell)
+        warehouse = analysis.open_any(dataset, tell, own_rules)
     with warehouse:
         told = story.find(warehouse, which, device)
         frames = story.frames(warehouse, told["stack_id"])
