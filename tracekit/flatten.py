@@ -470,12 +470,9 @@ class _Flattener:
             return []
         self._seen((2, 5))
         rows = [self._picked("annotation", mark, _ANNOTATION_KEYS, set()) for mark in source]
-        clocks = {device: _clock(events, device) for device in {row["device"] for row in rows}}
         for index, row in enumerate(rows):
-            clock = clocks[row["device"]]
-            position = None if row["time_us"] is None else bisect_left(clock, row["time_us"])
-            row |= {"annotation_ix": index, "event_ix": None if position == len(clock) else position}
-        return rows
+            row["annotation_ix"] = index
+        return seated_annotations(rows, events)
 
     def _settings(self, settings: Mapping[str, Any] | None) -> list[Row]:
         if settings is None:
@@ -567,6 +564,21 @@ def _values(entries: Sequence[Row], key: str) -> list[Any]:
         return list(map(itemgetter(key), entries))
     except KeyError:
         return [entry.get(key) for entry in entries]
+
+
+def seated_annotations(rows: list[Row], events: pa.Table) -> list[Row]:
+    """Give each mark of the table annotation the event it comes before: the first of its device at or after it.
+
+    Args:
+        rows: marks with device and time_us; event_ix is written.
+        events: the table trace_event.
+    """
+    clocks = {device: _clock(events, device) for device in {row["device"] for row in rows}}
+    for row in rows:
+        clock = clocks[row["device"]]
+        position = None if row["time_us"] is None else bisect_left(clock, row["time_us"])
+        row["event_ix"] = None if position == len(clock) else position
+    return rows
 
 
 def _clock(events: pa.Table, device: int | None) -> list[int]:

@@ -22,6 +22,7 @@ from tracekit.allocator.settings import Settings
 from tracekit.allocator.whatif import CachedBlock, Outcome, OutOfMemory, run
 from tracekit.collector import paused
 from tracekit.errors import TracekitError
+from tracekit.flatten import seated_annotations
 from tracekit.place import device_events, device_trace, final_segments, recorded_settings
 from tracekit.schema import RAW_TABLES, TABLES
 from tracekit.warehouse import Warehouse
@@ -210,6 +211,7 @@ def tables_of(recording: Recorded, done: Iterable[Trial]) -> dict[str, pa.Table]
         "segment": segments,
         "block": blocks,
         "block_history": [],
+        "annotation": seated_annotations(tables["annotation"].to_pylist(), tables["trace_event"]),
         "allocator_setting": [{"key": key, "value": json.dumps(settings[key])} for key in sorted(settings)],
     }
     for name, table in rows.items():
