@@ -153,9 +153,9 @@ def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = 
         folder = _cache() / f"{_digest(path)}-{SCHEMA_VERSION}.tracekit"
     except OSError:
         return _in_memory(path, tell, rules)  # the reader says what is wrong with it
-    if not dataset.is_dataset(folder):
+    if not _is_usable(folder):
         try:
-            analyze(path, folder, tell=tell)
+            analyze(path, folder, force=True, tell=tell)
         except DatasetError:
             return _in_memory(path, tell, rules)  # no room for a cache is no reason to fail
     return Warehouse.open(folder, rules)
@@ -164,6 +164,15 @@ def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = 
 def _in_memory(source: str | Path, tell: Tell, rules: pa.Table | None) -> Warehouse:
     tables = build(source, tell)[1]
     return Warehouse(tables if rules is None else tables | {"user_rule": rules})
+
+
+def _is_usable(folder: Path) -> bool:
+    """Whether a dataset of the cache is one that this version can read, whichever version left it."""
+    try:
+        dataset.read_manifest(folder)
+    except DatasetError:
+        return False
+    return True
 
 
 def _cache() -> Path:

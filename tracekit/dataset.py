@@ -104,11 +104,6 @@ def write_manifest(folder: Path, source: Mapping[str, Any], row_counts: Mapping[
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def is_dataset(folder: Path) -> bool:
-    """Whether a path looks like a dataset at all, of whatever version."""
-    return (folder / MANIFEST).is_file()
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a dataset that this version can read, all of whose tables are there.
 

@@ -6,6 +6,7 @@ The numbers are made by queries/; here a moment's name becomes an event and rows
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,24 @@ from tracekit.errors import QueryError
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
+
+GROUPINGS = (
+    "bucket",
+    "phase",
+    "step",
+    "module",
+    "layer",
+    "operator",
+    "node",
+    "user-line",
+    "stack",
+    "library",
+    "stream",
+    "pool",
+    "evidence",
+    "rule",
+)
+"""What an account can be grouped by: the columns of the view held_at, - for _."""
 
 _EVENT = re.compile(r"event:(\d+)")
 
@@ -81,6 +100,43 @@ def pools(warehouse: Warehouse, moment: Moment) -> list[Row]:
     return warehouse.rows("from pool_at(?, ?)", [moment.device, moment.event_ix])
 
 
+def lines_by(warehouse: Warehouse, moment: Moment, by: Sequence[str], top: int | None = None) -> list[Row]:
+    """The allocations held at a moment, grouped: the largest first, each row with its values of what they go by.
+
+    Args:
+        warehouse: the dataset.
+        moment: the moment.
+        by: one or two of `GROUPINGS`.
+        top: at most so many rows; one more then holds the rest, so that the sum stays.
+
+    Returns:
+        Rows of a column for each of `by`, then requested_bytes, held_bytes and allocation_count.
+    """
+    columns = [name.replace("-", "_") for name in by]
+    found = warehouse.rows(
+        "from ledger_by(?, ?, ?, ?)",
+        [moment.device, moment.event_ix, columns[0], columns[1] if len(columns) > 1 else None],
+    )
+    counts = ("requested_bytes", "held_bytes", "allocation_count")
+    rows = [
+        {
+            **{name: row[value] for name, value in zip(columns, ("first_value", "second_value"), strict=False)},
+            **{name: row[name] for name in counts},
+        }
+        for row in found
+    ]
+    if top is None or len(rows) <= top:
+        return rows
+    rest = rows[top:]
+    more = {name: f"({len(rest):,} more)" if index == 0 else None for index, name in enumerate(columns)}
+    return [*rows[:top], {**more, **{name: sum(row[name] for row in rest) for name in counts}}]
+
+
+def evidence(warehouse: Warehouse, moment: Moment) -> list[Row]:
+    """How many bytes of the account at a moment rest on each kind of evidence, the most first."""
+    return lines_by(warehouse, moment, ["evidence"])
+
+
 def as_json(warehouse: Warehouse) -> list[Row]:
     """Each device's summary with its ledger at the peak, in the shape of `tracekit analyze --format json`."""
     peaks = {moment.device: moment for moment in find_moments(warehouse, "peak")} if summaries(warehouse) else {}
@@ -109,6 +165,7 @@ def as_json(warehouse: Warehouse) -> list[Row]:
                 "verdict": row["verdict"],
             },
             "ledger": lines(warehouse, peaks[row["device"]]),
+            "evidence": evidence(warehouse, peaks[row["device"]]),
         }
         for row in summaries(warehouse)
     ]

@@ -26,39 +26,37 @@ seen as (
     select
         device,
         begin_event_ix,
-        phase,
         stack_id,
         count(*) as seen_count,
         sum(requested_bytes) as requested_bytes
     from passed
-    group by device, begin_event_ix, phase, stack_id
+    group by device, begin_event_ix, stack_id
     having count(*) > 1
 ),
 
--- a number of layers explains the stacks that are seen that often, or a multiple of it
-candidate as (
-    select distinct
+seen_often as (
+    select
         device,
         begin_event_ix,
-        phase,
-        seen_count as layer_count
+        seen_count,
+        sum(requested_bytes) as requested_bytes
     from seen
-    where seen_count <= 1000
+    group by device, begin_event_ix, seen_count
 ),
 
+-- a number of layers explains the stacks that are seen that often, or a multiple of it
 explained as (
     select
         candidate.device,
         candidate.begin_event_ix,
-        candidate.phase,
-        candidate.layer_count,
-        sum(seen.requested_bytes) as requested_bytes
-    from candidate
-    inner join seen
+        candidate.seen_count as layer_count,
+        sum(seen_often.requested_bytes) as requested_bytes
+    from seen_often as candidate
+    inner join seen_often
         on
-            candidate.device = seen.device
-            and candidate.begin_event_ix = seen.begin_event_ix
-            and seen.seen_count % candidate.layer_count = 0
+            candidate.device = seen_often.device
+            and candidate.begin_event_ix = seen_often.begin_event_ix
+            and seen_often.seen_count % candidate.seen_count = 0
     group by all
 ),
 

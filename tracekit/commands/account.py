@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracekit import ledger, terminal
-from tracekit.terminal import mib, printable
+from tracekit.terminal import exact, mib, printable
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
+
+_BESIDE = ("block_slack", "pending_free", "cached")
 
 
 def write_summary(warehouse: Warehouse, source: str) -> None:
@@ -25,6 +27,7 @@ def write_summary(warehouse: Warehouse, source: str) -> None:
         print()
         for moment in ledger.find_moments(warehouse, "peak", row["device"]):
             write_ledger(ledger.lines(warehouse, moment))
+            print(f"\n{evidence_line(ledger.evidence(warehouse, moment))}")
 
 
 def summary_lines(row: Row, source: str) -> list[str]:
@@ -56,9 +59,33 @@ def summary_lines(row: Row, source: str) -> list[str]:
     return told
 
 
+def evidence_line(rows: Sequence[Row]) -> str:
+    """How many bytes rest on each kind of evidence, in a sentence."""
+    total = sum(row["requested_bytes"] for row in rows)
+    if not total:
+        return "nothing is held"
+    parts = [
+        f"{'nothing' if row['evidence'] == 'none' else row['evidence']} {mib(row['requested_bytes'])} MiB"
+        f" ({100 * row['requested_bytes'] / total:.1f} %)"
+        for row in rows
+    ]
+    return f"the labels rest on: {', '.join(parts)}"
+
+
+def write_ledger_by(by: Sequence[str], grouped: Sequence[Row], rows: Sequence[Row]) -> None:
+    """Print an account by other columns than the bucket: `grouped` are its lines, `rows` the account by bucket."""
+    names = [name.replace("-", "_") for name in by]
+    held = [([exact(row[name]) if row[name] is not None else "" for name in names], row) for row in grouped]
+    _write_account(list(by), held, rows)
+
+
 def write_ledger(rows: Sequence[Row]) -> None:
     """Print an account: its allocations, what they add up to, and what the allocator keeps beside them."""
-    beside = {row["bucket"]: row for row in rows if row["bucket"] in ("block_slack", "pending_free", "cached")}
+    _write_account(["bucket"], [([row["bucket"]], row) for row in rows if row["bucket"] not in _BESIDE], rows)
+
+
+def _write_account(headers: list[str], lines: Sequence[tuple[list[str], Row]], rows: Sequence[Row]) -> None:
+    beside = {row["bucket"]: row for row in rows if row["bucket"] in _BESIDE}
     held = [row for row in rows if row["bucket"] not in beside]
     allocated = sum(row["held_bytes"] for row in held)
     requested = sum(row["requested_bytes"] for row in held)
@@ -67,12 +94,13 @@ def write_ledger(rows: Sequence[Row]) -> None:
 
     cells: list[list[str]] = []
 
-    def add(name: str, size: int, allocations: int | None) -> None:
+    def add(name: str | list[str], size: int, allocations: int | None) -> None:
         share = f"{100 * size / reserved:.1f} %" if reserved else ""
-        cells.append([name, mib(size), f"{size:,}", share, "" if allocations is None else f"{allocations:,}"])
+        told = [name, *[""] * (len(headers) - 1)] if isinstance(name, str) else name
+        cells.append([*told, mib(size), f"{size:,}", share, "" if allocations is None else f"{allocations:,}"])
 
-    for row in held:
-        add(row["bucket"], row["requested_bytes"], row["allocation_count"])
+    for name, row in lines:
+        add(name, row["requested_bytes"], row["allocation_count"])
     totals = [len(cells)]
     add("requested", requested, count)
     add("block_slack", allocated - requested, None)
@@ -84,7 +112,10 @@ def write_ledger(rows: Sequence[Row]) -> None:
     totals.append(len(cells))
     add("reserved", reserved, None)
     terminal.write_grid(
-        ["bucket", "MiB", "bytes", "share", "allocations"], cells, [False, True, True, True, True], totals
+        [*headers, "MiB", "bytes", "share", "allocations"],
+        cells,
+        [*[False] * len(headers), True, True, True, True],
+        totals,
     )
 
 

@@ -1,0 +1,67 @@
+-- One allocation that the program of one device holds after any event, with all it can be grouped by, as text.
+-- layer: ledger
+-- grain: allocation_id
+-- reads: allocation, allocation_bucket, stack_label, allocation_module, allocation_layer
+-- parameters: of_device, at_event_ix
+--   allocation_id: the allocation
+--   requested_bytes: what was asked for
+--   held_bytes: the block given out
+--   bucket: its bucket
+--   evidence: what its bucket rests on
+--   rule: the rule that put it there
+--   phase: the phase it was born in
+--   step: the step it was born in
+--   module: the module it was born in, where the recording names modules
+--   layer: the number of its layer, told by the order of equal stacks
+--   operator: the aten operator that asked
+--   node: the autograd node that asked
+--   user_line: the nearest line of the user's own code
+--   stack: who asked, and the stack's number
+--   library: who made the request beneath the framework
+--   stream: its stream
+--   pool: its pool
+with held as (
+    select
+        allocation.allocation_id,
+        allocation.requested_bytes,
+        allocation.held_bytes,
+        allocation.phase,
+        allocation.step,
+        allocation.stack_id,
+        allocation.stream,
+        allocation.pool,
+        allocation_bucket.bucket,
+        allocation_bucket.evidence,
+        allocation_bucket.rule_id
+    from allocation
+    inner join allocation_bucket on allocation.allocation_id = allocation_bucket.allocation_id
+    where
+        allocation.device = of_device
+        and coalesce(allocation.birth_event_ix, -1) <= at_event_ix
+        and not allocation.is_pending_at_start
+        and (allocation.free_requested_event_ix is null or allocation.free_requested_event_ix > at_event_ix)
+        and (allocation.death_event_ix is null or allocation.death_event_ix > at_event_ix)
+)
+
+select
+    held.allocation_id,
+    held.requested_bytes,
+    held.held_bytes,
+    held.bucket,
+    held.evidence,
+    held.rule_id as rule,
+    held.phase,
+    held.step::varchar as step,
+    allocation_module.module,
+    allocation_layer.layer_ix::varchar as layer,
+    stack_label.operator,
+    stack_label.autograd_node as node,
+    stack_label.user_frame as user_line,
+    case when held.stack_id is not null then format('{} (stack {})', coalesce(stack_label.requested_by, 'no frame'), held.stack_id) end as stack,
+    stack_label.library,
+    held.stream::varchar as stream,
+    held.pool
+from held
+left join stack_label on held.stack_id = stack_label.stack_id
+left join allocation_module on held.allocation_id = allocation_module.allocation_id
+left join allocation_layer on held.allocation_id = allocation_layer.allocation_id

@@ -1,0 +1,60 @@
+"""The verbs that explain, as a person and a script meet them: ledger --by, why, growth, oom-message."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.test_commands import run
+
+
+def test_ledger_by_layer_needs_no_names(sample_dataset: Path) -> None:
+    """Each of the twelve blocks holds 769.125 MiB at the peak, which the seed had to work out from the code."""
+    told = json.loads(run("ledger", sample_dataset, "--by", "layer", "--format", "json").stdout)
+    layers = {row["layer"]: row["requested_bytes"] for row in told["ledger"] if row["layer"] is not None}
+    assert told["by"] == ["layer"]
+    assert layers == {str(layer_ix): 806_486_016 for layer_ix in range(12)}
+
+
+def test_ledger_by_two_columns_balances_in_print(sample_dataset: Path) -> None:
+    text = run("ledger", sample_dataset, "--by", "phase,bucket", "--top", "3").stdout
+    lines = [line.split() for line in text.splitlines()]
+    assert lines[4][:2] == ["forward", "activation"]
+    assert "(8 more)" in text
+    assert ["requested", "17,049.1", "17,877,285,964"] in [line[:3] for line in lines]
+    assert ["reserved", "18,334.0", "19,224,592,384"] in [line[:3] for line in lines]
+
+
+def test_ledger_by_as_csv_at_any_event(sample_dataset: Path) -> None:
+    text = run("ledger", sample_dataset, "--by", "user_line", "--at", "event:2000", "--format", "csv").stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    account = json.loads(run("ledger", sample_dataset, "--at", "event:2000", "--format", "json").stdout)["ledger"]
+    assert sum(int(row["requested_bytes"]) for row in rows) == sum(
+        line["requested_bytes"] for line in account if line["bucket"] not in ("block_slack", "pending_free", "cached")
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--by", "nonsense"],
+        ["--by", "phase,bucket,node"],
+        ["--by", "phase,phase"],
+        ["--top", "3"],
+        ["--by", "phase", "--pool"],
+    ],
+)
+def test_ledger_options_that_make_no_sense_are_wrong_usage(sample_dataset: Path, options: list[str]) -> None:
+    done = run("ledger", sample_dataset, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_ledger_and_analyze_say_what_the_labels_rest_on(sample_dataset: Path) -> None:
+    line = "the labels rest on: stack 15,478.5 MiB (90.8 %), size 1,570.5 MiB (9.2 %), lifetime 0.1 MiB (0.0 %)"
+    assert line in run("ledger", sample_dataset).stdout
+    told = json.loads(run("ledger", sample_dataset, "--format", "json").stdout)
+    assert sum(row["requested_bytes"] for row in told["evidence"]) == 17_877_285_964
