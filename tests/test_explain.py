@@ -58,3 +58,16 @@ def test_ledger_and_analyze_say_what_the_labels_rest_on(sample_dataset: Path) ->
     assert line in run("ledger", sample_dataset).stdout
     told = json.loads(run("ledger", sample_dataset, "--format", "json").stdout)
     assert sum(row["requested_bytes"] for row in told["evidence"]) == 17_877_285_964
+
+
+def test_why_tells_of_slack_segment_and_who_freed_it(sample_dataset: Path) -> None:
+    text = run("why", sample_dataset, "event:10").stdout
+    assert "799,744 bytes of slack, 799,744 left on the block because it was too little to split off" in text
+    assert "nothing else lay in its segment when it was born" in text
+    text = run("why", sample_dataset, "event:5352").stdout
+    assert "bucket gradient_in_flight" in text
+    assert "freed at event 5,394, in step 2, backward by the autograd engine" in text
+    assert "shared its segment with 24 allocations of 142.5 MiB" in text
+    told = json.loads(run("why", sample_dataset, "event:5352", "--format", "json").stdout)
+    assert len(told["segment_sharers"]) == 24
+    assert {row["bucket"] for row in told["segment_sharers"]} == {"gradient", "optimizer_state"}

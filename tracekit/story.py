@@ -74,6 +74,11 @@ def frames(warehouse: Warehouse, stack_id: int | None) -> list[Row]:
     )
 
 
+def sharers(warehouse: Warehouse, row: Row) -> list[Row]:
+    """What lay in the same segment when the allocation was born, by address; see the view segment_sharer."""
+    return warehouse.rows("from segment_sharer(?)", [row["allocation_id"]])
+
+
 def sentences(row: Row) -> list[str]:
     """The story in lines of text."""
     asker = printable(row["requested_by"]) if row["requested_by"] else "nobody the recording names"
@@ -81,8 +86,8 @@ def sentences(row: Row) -> list[str]:
     told = [f"allocation {row['allocation_id']}, device {row['device']}: {size} requested by {asker}"]
     if row["is_held_known"]:
         told.append(
-            f"block at {row['address']:#x} of {row['held_bytes']:,} bytes: {row['slack_bytes']:,} bytes of slack"
-            f" (pool {row['pool'] or 'not recorded'}, stream {row['stream']})"
+            f"block at {row['address']:#x} of {row['held_bytes']:,} bytes"
+            f" (pool {row['pool'] or 'not recorded'}, stream {row['stream']}): {_slack(row)}"
         )
     else:
         told.append(f"block at {row['address']:#x}; the file cannot tell its size, the requested bytes stand in for it")
@@ -92,6 +97,10 @@ def sentences(row: Row) -> list[str]:
     told.append(f"freed {freed}{freed_by}" if freed else "never freed in the recording")
     if row["user_frame"]:
         told.append(f"asked for in {printable(row['user_frame'])}")
+    if row["module"]:
+        told.append(f"in module {printable(row['module'])}")
+    if row["layer_ix"] is not None:
+        told.append(f"in layer {row['layer_ix']} of {row['layer_count']}, counted by the order of equal stacks")
     told.append(f"bucket {row['bucket']}: {row['bucket_meaning']}")
     told.append(f"by rule {row['rule_id']}: {row['rule_why']} (evidence: {row['evidence']})")
     if row["stack_id"] is not None:
@@ -100,6 +109,46 @@ def sentences(row: Row) -> list[str]:
             f" ({row['sibling_bytes']:,} bytes) over the whole recording"
         )
     return told
+
+
+def sharer_sentences(rows: list[Row]) -> list[str]:
+    """What shared the segment, in lines of text: how much, and the block on either side."""
+    if not rows:
+        return ["nothing else lay in its segment when it was born"]
+    held = sum(row["held_bytes"] for row in rows)
+    kinds: dict[str, int] = {}
+    for row in rows:
+        kinds[row["bucket"]] = kinds.get(row["bucket"], 0) + row["held_bytes"]
+    parts = ", ".join(f"{kind} {mib(size)}" for kind, size in sorted(kinds.items(), key=lambda one: -one[1]))
+    told = [f"shared its segment with {len(rows):,} allocations of {mib(held)} MiB when it was born: {parts}"]
+    before = [row for row in rows if row["distance_bytes"] < 0][-1:]
+    behind = [row for row in rows if row["distance_bytes"] > 0][:1]
+    for where, found in (("before", before), ("behind", behind)):
+        for row in found:
+            touch = "touching it" if row["is_adjacent"] else "with free bytes between"
+            asker = printable(row["requested_by"]) if row["requested_by"] else "nobody the recording names"
+            told.append(
+                f"  {where} it, {touch}: allocation {row['allocation_id']}, {row['held_bytes']:,} bytes,"
+                f" {row['bucket']}, requested by {asker}"
+            )
+    return told
+
+
+def _slack(row: Row) -> str:
+    if not row["slack_bytes"]:
+        return "no slack"
+    origins: list[str] = []
+    if row["rounding_bytes"]:
+        origins.append(f"{row['rounding_bytes']:,} by rounding up to 512")
+    if row["unsplit_bytes"]:
+        if row["birth_event_ix"] is None:
+            why = "of a block handed out before the recording began"
+        elif row["is_rounded_further"]:
+            why = "by roundup_power2_divisions, or left on the block because it was too little to split off"
+        else:
+            why = "left on the block because it was too little to split off"
+        origins.append(f"{row['unsplit_bytes']:,} {why}")
+    return f"{row['slack_bytes']:,} bytes of slack, {' and '.join(origins)}"
 
 
 def _when(event_ix: int | None, step: int | None, phase: str | None) -> str | None:

@@ -8,6 +8,7 @@
 --   language: python or c++
 --   origin: whose code it is: user, torch, library (site-packages), standard_library or generated; null for C++
 --   autograd_node: the autograd node that it runs, such as AddmmBackward0; PyNode for a Python-defined function
+--   released_node: the autograd node that lets go here of what it had saved for backward
 --   operator: the aten operator that it calls, such as addmm
 --   roles: what it is doing, see frame_role
 with named as (
@@ -58,6 +59,7 @@ select
         else 'user'
     end as origin,
     nullif(regexp_extract(placed.name, '^torch::autograd::(?:generated::)?(\w+)::apply\(', 1), '') as autograd_node,
+    nullif(regexp_extract(placed.name, '^torch::autograd::(?:generated::)?(\w+)::release_variables\(', 1), '') as released_node,
     nullif(regexp_extract(placed.name, '^at::_ops::(\w+)::(?:call|redispatch)\(', 1), '') as operator,
     coalesce(matched.roles, []) as roles
 from placed

@@ -6,6 +6,7 @@
 --   stack_id: the stack
 --   requested_by: who asked, in one word: the autograd node, else the operator, else the Python frame
 --   autograd_node: the innermost autograd node running, such as LogSoftmaxBackward0; null outside backward
+--   released_node: the autograd node that lets go of what it had saved for backward
 --   operator: the innermost aten operator that does more than make room, such as addmm; null where no C++ frame tells
 --   outer_operator: the outermost aten operator, the one that the program or the node called
 --   user_frame: the nearest frame of the user's own code, as file:line function
@@ -27,6 +28,7 @@ with flat as (
         frame_label.language,
         frame_label.origin,
         frame_label.autograd_node,
+        frame_label.released_node,
         frame_label.operator,
         frame_label.roles
     from stack_frame
@@ -38,6 +40,7 @@ told as (
     select
         stack_id,
         arg_min(autograd_node, depth_ix) filter (where autograd_node is not null) as autograd_node,
+        any_value(released_node) as released_node,
         arg_min(operator, depth_ix) filter (
             where operator is not null
             and not regexp_matches(operator, '^(empty|resize|new_empty|zeros|ones|zero_|fill_|clone|contiguous|reshape|_to_copy|to_)')
@@ -70,6 +73,7 @@ select
     stack.stack_id,
     coalesce(told.autograd_node, told.working_operator, told.any_operator, told.user_frame, told.python_frame) as requested_by,
     told.autograd_node,
+    told.released_node,
     coalesce(told.working_operator, told.any_operator) as operator,
     told.outer_operator,
     told.user_frame,

@@ -1,7 +1,7 @@
 -- One allocation with all that is known of it, for a person who asks why it is there.
 -- layer: report
 -- grain: allocation_id
--- reads: allocation, allocation_bucket, bucket_rule, bucket, stack_label
+-- reads: allocation, allocation_bucket, allocation_layer, allocation_module, allocator_setting, bucket_rule, bucket, stack_label
 --   allocation_id: the allocation
 --   device: the device
 --   stream: the stream it was allocated on
@@ -11,7 +11,10 @@
 --   requested_bytes: what was asked for
 --   held_bytes: the block given out
 --   slack_bytes: what the block has beyond that
+--   rounding_bytes: of the slack, what rounding up to a multiple of 512 bytes adds
+--   unsplit_bytes: of the slack, the rest: the block was handed out whole because what would have been left was too little to split off, or a setting rounds further
 --   is_held_known: whether held_bytes is the block's own size
+--   is_rounded_further: whether roundup_power2_divisions was set, so that unsplit_bytes may be rounding as well
 --   birth_event_ix: its alloc event; null when older than the recording
 --   free_requested_event_ix: when the program dropped it; null when it never did
 --   death_event_ix: when its block went back to the pool; null when it never did
@@ -26,6 +29,9 @@
 --   autograd_node: the autograd node that asked
 --   operator: the operator that asked
 --   user_frame: the line of the user's own code
+--   module: the module it was born in, where the recording names modules
+--   layer_ix: the number of its layer, told by the order of equal stacks; null outside of repeated layers
+--   layer_count: the number of such layers
 --   freed_by: who dropped it, where the recorder kept that
 --   bucket: its bucket
 --   bucket_meaning: what belongs in that bucket
@@ -56,7 +62,19 @@ select
     allocation.requested_bytes,
     allocation.held_bytes,
     allocation.held_bytes - allocation.requested_bytes as slack_bytes,
+    least(
+        allocation.held_bytes - allocation.requested_bytes,
+        greatest((allocation.requested_bytes + 511) // 512 * 512, 512) - allocation.requested_bytes
+    ) as rounding_bytes,
+    greatest(
+        allocation.held_bytes - greatest((allocation.requested_bytes + 511) // 512 * 512, 512), 0
+    ) as unsplit_bytes,
     allocation.is_held_known,
+    exists (
+        select 1
+        from allocator_setting
+        where allocator_setting.key = 'roundup_power2_divisions' and regexp_matches(allocator_setting.value, ':\s*"?[1-9]')
+    ) as is_rounded_further,
     allocation.birth_event_ix,
     allocation.free_requested_event_ix,
     allocation.death_event_ix,
@@ -71,7 +89,18 @@ select
     stack_label.autograd_node,
     stack_label.operator,
     stack_label.user_frame,
-    case when allocation.free_stack_id <> allocation.stack_id then free_label.requested_by end as freed_by,
+    allocation_module.module,
+    allocation_layer.layer_ix,
+    allocation_layer.layer_count,
+    case
+        when allocation.free_stack_id is distinct from allocation.stack_id
+            then coalesce(
+                free_label.released_node,
+                case when list_contains(free_label.roles, 'input_buffer') then 'InputBuffer::add' end,
+                free_label.requested_by,
+                case when list_contains(free_label.roles, 'engine') then 'the autograd engine' end
+            )
+    end as freed_by,
     allocation_bucket.bucket,
     bucket.meaning as bucket_meaning,
     allocation_bucket.rule_id,
@@ -87,5 +116,7 @@ inner join bucket_rule on allocation_bucket.rule_id = bucket_rule.rule_id
 inner join bucket on allocation_bucket.bucket = bucket.bucket
 inner join sibling
     on allocation.device = sibling.device and allocation.stack_id is not distinct from sibling.stack_id
+left join allocation_module on allocation.allocation_id = allocation_module.allocation_id
+left join allocation_layer on allocation.allocation_id = allocation_layer.allocation_id
 left join stack_label on allocation.stack_id = stack_label.stack_id
 left join stack_label as free_label on allocation.free_stack_id = free_label.stack_id

@@ -31,12 +31,13 @@ def command(dataset: str, which: str, device: int | None, rules: Path | None, st
     with warehouse:
         told = story.find(warehouse, which, device)
         frames = story.frames(warehouse, told["stack_id"])
+        sharers = story.sharers(warehouse, told)
     if style == "json":
-        terminal.write_json({**told, "frames": frames})
+        terminal.write_json({**told, "frames": frames, "segment_sharers": sharers})
     elif style == "csv":
         terminal.write_rows([told], style)
     else:
-        print("\n".join(story.sentences(told)))
+        print("\n".join([*story.sentences(told), *story.sharer_sentences(sharers)]))
         if frames:
             print("\nallocated by (innermost first; frames of the recorder and of dispatch left out):")
             for frame in frames:
