@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SAMPLE
+from tests.conftest import ROOT, SAMPLE
 from tracekit import dataset
 from tracekit.analysis import analyze, dataset_folder
 from tracekit.errors import DatasetError, SnapshotError
@@ -30,6 +33,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_same_snapshot_gives_the_same_bytes(sample_dataset: Path, tmp_path: Path) -> None:
     analyze(SNAPSHOT, tmp_path / "again")
     assert contents(tmp_path / "again") == contents(sample_dataset)
+
+
+def test_the_bytes_do_not_depend_on_the_process(sample_dataset: Path, tmp_path: Path) -> None:
+    """Another process hashes strings otherwise, and nothing may come in an order that hashes decide."""
+    for seed in ("1", "2"):
+        subprocess.run(
+            [sys.executable, "-m", "tracekit", "analyze", str(SNAPSHOT), "-o", str(tmp_path / seed), "--quiet"],
+            check=True, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed},
+        )  # fmt: skip
+        assert contents(tmp_path / seed) == contents(sample_dataset)
 
 
 def test_each_parquet_file_documents_itself(sample_dataset: Path) -> None:

@@ -366,7 +366,8 @@ class _Flattener:
     ) -> pa.Array:
         """One column of a table; a value that does not fit it is null there and stands in `extra` instead."""
         kind = TABLES[table].schema.field(column).type
-        if values is None:
+        nothing = _NOTHING.get((table, column))
+        if values is None or (nothing is not None and values.count(nothing) == len(values)):
             return pa.nulls(len(extras), kind)
         try:
             if kind == pa.int64() and not _WHOLE.issuperset(map(type, values)):
@@ -385,7 +386,6 @@ class _Flattener:
                     self._misfit(table, key, value, row, extras)
                     fitting.append(None)
             array = pa.array(fitting, kind)
-        nothing = _NOTHING.get((table, column))
         if nothing is not None:
             array = pc.if_else(pc.equal(array, pa.scalar(nothing, kind)), pa.scalar(None, kind), array)
         return array
@@ -585,8 +585,11 @@ def _clock(events: pa.Table, device: int | None) -> list[int]:
     """The time of each event of a device, made never to fall: a clock may step back, and some events have no time."""
     if device is None:
         return []
-    times: list[int | None] = events["time_us"].filter(pc.equal(events["device"], pa.scalar(device))).to_pylist()
-    return list(accumulate((0 if time is None else time for time in times), max))
+    times = events["time_us"].filter(pc.equal(events["device"], pa.scalar(device)))
+    if times.null_count == 0 and pc.all(pc.greater_equal(times[1:], times[:-1])).as_py():
+        return times.to_pylist()
+    listed: list[int | None] = times.to_pylist()
+    return list(accumulate((0 if time is None else time for time in listed), max))
 
 
 def _counts(column: pa.ChunkedArray) -> list[tuple[Any, int]]:

@@ -116,17 +116,23 @@ def load(folder: Path) -> dict[str, SqlFile]:
 
 
 def ordered(files: Iterable[SqlFile]) -> list[SqlFile]:
-    """The files sorted so that each comes after what it reads.
+    """The files sorted so that each comes after what it reads, and otherwise by name: the same order every time.
 
     Raises:
         ValueError: where they read each other in a circle.
     """
     by_name = {file.name: file for file in files}
-    graph = {name: [read for read in file.reads if read in by_name] for name, file in by_name.items()}
+    sorter = TopologicalSorter({name: by_name.keys() & file.reads for name, file in by_name.items()})
     try:
-        return [by_name[name] for name in TopologicalSorter(graph).static_order()]
+        sorter.prepare()
     except CycleError as error:
         raise ValueError(f"queries: these read each other in a circle: {error.args[1]}") from error
+    names: list[str] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready())
+        names += ready
+        sorter.done(*ready)
+    return [by_name[name] for name in names]
 
 
 def resting_on(files: Iterable[SqlFile], table: str) -> set[str]:

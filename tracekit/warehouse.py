@@ -18,6 +18,7 @@ from typing import Any, Self
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as pad
+import pyarrow.parquet as pq
 
 from tracekit import dataset, shipped, sqlfile
 from tracekit.errors import QueryError
@@ -68,15 +69,19 @@ class Warehouse:
             DatasetError: where the folder is no dataset of this version.
         """
         manifest = dataset.read_manifest(folder)
-        sources: dict[str, Source] = {
-            name: pad.dataset(folder / f"{name}.parquet", format="parquet") for name in TABLES
-        }
-        stored = None
+        paths = {name: folder / f"{name}.parquet" for name in TABLES}
+        stored: dict[str, Source] | None = None
         if manifest.get("stored_views") == fingerprint():
             names = [view.name for view in sqlfile.load(shipped.folder("queries")).values() if view.is_stored]
-            paths = {name: folder / dataset.STORED / f"{name}.parquet" for name in names}
-            if all(path.is_file() for path in paths.values()):
-                stored = {name: pad.dataset(path, format="parquet") for name, path in paths.items()}
+            kept = {name: folder / dataset.STORED / f"{name}.parquet" for name in names}
+            if all(path.is_file() for path in kept.values()):
+                stored = {name: pad.dataset(path, format="parquet") for name, path in kept.items()}
+        # what is computed anew scans the tables many times, and wants them in memory
+        sources: dict[str, Source] = (
+            {name: pad.dataset(path, format="parquet") for name, path in paths.items()}
+            if stored is not None and rules is None
+            else {name: pq.read_table(path) for name, path in paths.items()}
+        )
         if rules is not None:
             sources["user_rule"] = rules
             if stored is not None:
@@ -155,7 +160,7 @@ def stored_tables(sources: Mapping[str, Source]) -> dict[str, pa.Table]:
 def fingerprint() -> str:
     """Which SQL the stored views come from: another one, and their rows are computed anew."""
     digest = hashlib.sha256()
-    for view in sqlfile.load(shipped.folder("queries")).values():
+    for _, view in sorted(sqlfile.load(shipped.folder("queries")).items()):
         digest.update(f"{view.name}\0{view.text}\0".encode())
     return digest.hexdigest()
 

@@ -1,8 +1,7 @@
 -- One allocation: what was asked for, the block it got, when it lived, and in which step and phase.
 -- layer: label
 -- grain: allocation_id
--- reads: placement, span
--- stored: yes
+-- reads: placement, allocation_phase
 --   allocation_id: dense number: those older than the recording first, then by birth
 --   device: the device
 --   stream: the stream it was allocated on
@@ -27,43 +26,30 @@
 --   free_phase: the phase it was dropped in
 --   is_pending_at_start: whether the program had dropped it before the recording began, so that it only waits
 --   block_id: the block of the final snapshot that it still occupies
-with begun as (
-    select
-        placement.*,
-        span.step,
-        span.phase,
-        span.phase_evidence
-    from placement
-    asof left join span
-        on placement.device = span.device and placement.birth_event_ix >= span.begin_event_ix
-)
-
 select
-    begun.placement_id as allocation_id,
-    begun.device,
-    begun.stream,
-    begun.pool,
-    begun.address,
-    begun.segment_address,
-    coalesce(begun.requested_bytes, begun.held_bytes) as requested_bytes,
-    coalesce(begun.held_bytes, begun.requested_bytes) as held_bytes,
-    begun.held_bytes is not null as is_held_known,
-    begun.birth_event_ix,
-    begun.free_requested_event_ix,
-    begun.death_event_ix,
-    begun.birth_us,
-    begun.free_requested_us,
-    begun.death_us,
-    begun.stack_id,
-    begun.free_stack_id,
-    begun.step,
-    begun.phase,
-    begun.phase_evidence,
-    span.step as free_step,
-    span.phase as free_phase,
-    begun.is_pending_at_start,
-    begun.block_id
-from begun
-asof left join span
-    on begun.device = span.device and begun.free_requested_event_ix >= span.begin_event_ix
-order by allocation_id
+    placement.placement_id as allocation_id,
+    placement.device,
+    placement.stream,
+    placement.pool,
+    placement.address,
+    placement.segment_address,
+    coalesce(placement.requested_bytes, placement.held_bytes) as requested_bytes,
+    coalesce(placement.held_bytes, placement.requested_bytes) as held_bytes,
+    placement.held_bytes is not null as is_held_known,
+    placement.birth_event_ix,
+    placement.free_requested_event_ix,
+    placement.death_event_ix,
+    placement.birth_us,
+    placement.free_requested_us,
+    placement.death_us,
+    placement.stack_id,
+    placement.free_stack_id,
+    allocation_phase.step,
+    allocation_phase.phase,
+    allocation_phase.phase_evidence,
+    allocation_phase.free_step,
+    allocation_phase.free_phase,
+    placement.is_pending_at_start,
+    placement.block_id
+from placement
+inner join allocation_phase on placement.placement_id = allocation_phase.allocation_id

@@ -34,45 +34,31 @@ stepped as materialized (
     where state.is_growth
 ),
 
+-- the first event of the largest value, as one number: the same step repeats, so peaks tie, and of equal values the
+-- earlier event must win; events are fewer than two to the 32
 highest as (
     select
         device,
         step,
-        max(allocated_bytes) as allocated_bytes
+        max(allocated_bytes::hugeint * 4294967296 + 4294967295 - event_ix) as peak_key
     from stepped
     group by device, step
-),
-
--- the first event of the largest value: the same step repeats, so peaks tie
-span_peak as (
-    select
-        stepped.device,
-        stepped.step,
-        stepped.allocated_bytes,
-        min(stepped.event_ix) as event_ix
-    from stepped
-    inner join highest
-        on
-            stepped.device = highest.device
-            and stepped.step is not distinct from highest.step
-            and stepped.allocated_bytes = highest.allocated_bytes
-    group by stepped.device, stepped.step, stepped.allocated_bytes
 ),
 
 peak as (
     select
         device,
-        event_ix
-    from span_peak
-    qualify row_number() over (partition by device order by allocated_bytes desc, event_ix) = 1
+        (4294967295 - max(peak_key) % 4294967296)::bigint as event_ix
+    from highest
+    group by device
 ),
 
 step_peak as (
     select
         device,
         step,
-        event_ix
-    from span_peak
+        (4294967295 - peak_key % 4294967296)::bigint as event_ix
+    from highest
     where step is not null
 ),
 
@@ -120,17 +106,39 @@ named as (
         event_count - 1 as event_ix,
         4 as moment_order
     from device
+),
+
+-- the last change of the account at or before each moment
+seated as (
+    select
+        named.device,
+        named.moment,
+        named.moment_order,
+        named.event_ix,
+        state.event_ix as state_event_ix
+    from named
+    asof inner join state on named.device = state.device and named.event_ix >= state.event_ix
+    where named.moment_order in (2, 4)
+    union all
+    select
+        device,
+        moment,
+        moment_order,
+        event_ix,
+        event_ix as state_event_ix
+    from named
+    where moment_order not in (2, 4)
 )
 
 select
-    named.device,
-    named.moment,
-    row_number() over (partition by named.device order by named.moment_order, named.event_ix) - 1 as moment_ix,
-    nullif(named.event_ix, -1)::bigint as event_ix,
+    seated.device,
+    seated.moment,
+    row_number() over (partition by seated.device order by seated.moment_order, seated.event_ix) - 1 as moment_ix,
+    nullif(seated.event_ix, -1)::bigint as event_ix,
     state.requested_bytes,
     state.allocated_bytes,
     state.active_bytes,
     state.reserved_bytes
-from named
-asof inner join state on named.device = state.device and named.event_ix >= state.event_ix
-order by named.device, moment_ix
+from seated
+inner join state on seated.device = state.device and seated.state_event_ix = state.event_ix
+order by seated.device, moment_ix

@@ -154,4 +154,5 @@ def test_buckets_names_a_moment_whose_lines_are_not_its_live_bytes(given: Given)
     tables = balanced()
     tables["placement"][0] |= {"free_requested_event_ix": 3, "death_event_ix": 4}
     faults = [row["fault"] for row in given(**tables).rows("from check_buckets where moment = 'end'")]
-    assert [fault.partition(" bytes, ")[0] for fault in faults] == ["its lines request 0"]
+    assert faults
+    assert all(fault.startswith("its lines ") for fault in faults)
