@@ -71,3 +71,33 @@ def test_why_tells_of_slack_segment_and_who_freed_it(sample_dataset: Path) -> No
     told = json.loads(run("why", sample_dataset, "event:5352", "--format", "json").stdout)
     assert len(told["segment_sharers"]) == 24
     assert {row["bucket"] for row in told["segment_sharers"]} == {"gradient", "optimizer_state"}
+
+
+def test_growth_finds_the_leak_of_one_block_a_step_and_nothing_more(shared: Path) -> None:
+    leak = shared / "captures" / "small_leak.pickle.xz"
+    (told,) = json.loads(run("growth", leak, "--format", "json").stdout)
+    assert (told["moment_count"], told["first_step"], told["last_step"]) == (7, 2, 8)
+    (found,) = [row for row in told["rows"] if row["verdict"] != "stays"]
+    assert (found["verdict"], found["growth_bytes"], found["first_bytes"], found["last_bytes"]) == (
+        "grows",
+        512,
+        512,
+        3584,
+    )
+    assert (found["first_count"], found["last_count"]) == (1, 7)
+    assert found["requested_by"] == "nll_loss_forward"
+    text = run("growth", leak).stdout
+    assert "grows: 1 stack, 0.0 MiB (3,584 bytes) at the last of them, 512 bytes more each step" in text
+    assert "gpt2.py:95 forward" in text
+
+
+@pytest.mark.parametrize("name", ["small_long", "frag_dynamic"])
+def test_growth_is_not_seen_where_there_is_none(shared: Path, name: str) -> None:
+    (told,) = json.loads(run("growth", shared / "captures" / f"{name}.pickle.xz", "--format", "json").stdout)
+    assert told["can_tell"]
+    assert {row["verdict"] for row in told["rows"]} <= {"stays", "varies"}
+
+
+def test_growth_gives_no_verdict_where_the_recording_cannot_tell(sample_dataset: Path) -> None:
+    text = run("growth", sample_dataset).stdout
+    assert "the recording cannot tell: growth needs the beginnings of 3 steps" in text
