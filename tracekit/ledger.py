@@ -134,12 +134,13 @@ def lines_by(warehouse: Warehouse, moment: Moment, by: Sequence[str], top: int |
 
 def evidence(warehouse: Warehouse, moment: Moment) -> list[Row]:
     """How many bytes of the account at a moment rest on each kind of evidence, the most first."""
-    return lines_by(warehouse, moment, ["evidence"])
+    return warehouse.rows("from evidence_at(?, ?)", [moment.device, moment.event_ix])
 
 
 def as_json(warehouse: Warehouse) -> list[Row]:
     """Each device's summary with its ledger at the peak, in the shape of `tracekit analyze --format json`."""
-    peaks = {moment.device: moment for moment in find_moments(warehouse, "peak")} if summaries(warehouse) else {}
+    told = summaries(warehouse)
+    peaks = {moment.device: moment for moment in find_moments(warehouse, "peak")} if told else {}
     return [
         {
             "device": row["device"],
@@ -167,7 +168,7 @@ def as_json(warehouse: Warehouse) -> list[Row]:
             "ledger": lines(warehouse, peaks[row["device"]]),
             "evidence": evidence(warehouse, peaks[row["device"]]),
         }
-        for row in summaries(warehouse)
+        for row in told
     ]
 
 
