@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import facts_of
 from tests.test_commands import run
 
 
@@ -101,3 +102,33 @@ def test_growth_is_not_seen_where_there_is_none(shared: Path, name: str) -> None
 def test_growth_gives_no_verdict_where_the_recording_cannot_tell(sample_dataset: Path) -> None:
     text = run("growth", sample_dataset).stdout
     assert "the recording cannot tell: growth needs the beginnings of 3 steps" in text
+
+
+def test_analyze_explains_the_request_that_failed(shared: Path, tmp_path: Path) -> None:
+    """Batch 21 under a cap of 45,440 MiB, which the file does not say: its second step asks for one more logits."""
+    snapshot = shared / "captures" / "sweep_21_ws8.pickle.xz"
+    done = run("analyze", snapshot, "-o", tmp_path / "out", "--format", "json")
+    ((row,),) = [device["oom"] for device in json.loads(done.stdout)["devices"]]
+    facts = facts_of(snapshot)["oom"]
+    assert (row["event_ix"], row["step"], row["phase"], row["outcome"]) == (3816, 2, "backward", "fatal")
+    assert row["asked_bytes"] == 21 * 1024 * 50257 * 4
+    assert row["segment_bytes"] == facts["alloc"]
+    assert row["device_free_bytes"] == facts["free"]
+    assert row["allocated_bytes"] == facts["stats"]["allocated_bytes.all.current"]
+    assert row["reserved_bytes"] == facts["stats"]["reserved_bytes.all.current"]
+    assert sum(line["entry_bytes"] for line in row["ledger"]) == row["reserved_bytes"]
+    assert row["verdict"] == "fragmented"
+    assert row["limit_from_bytes"] < facts["total"] < row["limit_below_bytes"]
+    assert [twin["bucket"] for twin in row["twins"]] == ["logits_and_loss"] * 3
+
+
+def test_what_a_replay_says_would_have_passed_is_what_passed(shared: Path, tmp_path: Path) -> None:
+    """The same run with expandable segments was recorded, too: it fits, with 42,940.0 MiB reserved at most."""
+    snapshot = shared / "captures" / "sweep_21_ws8.pickle.xz"
+    text = run("analyze", snapshot, "-o", tmp_path / "out").stdout
+    assert "out of memory at event 3,816 in step 2, backward: 4,122.6 MiB (4,322,906,112 bytes)" in text
+    assert "so a limit set on the process refused it, not the card" in text
+    assert "  expandable_segments:True: yes, 42,940.0 MiB reserved at most" in text
+    other = facts_of(shared / "captures" / "sweep_21_ws8_expandable.pickle.xz")
+    reserved = max(stats["reserved_bytes.all.peak"] for stats in other["step_stats"])
+    assert f"{reserved / (1 << 20):,.1f}" == "42,940.0"

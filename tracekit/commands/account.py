@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracekit import ledger, terminal
+from tracekit import ledger, oom, terminal
 from tracekit.terminal import exact, mib, printable
 from tracekit.warehouse import Warehouse
 
@@ -28,6 +28,8 @@ def write_summary(warehouse: Warehouse, source: str) -> None:
         for moment in ledger.find_moments(warehouse, "peak", row["device"]):
             write_ledger(ledger.lines(warehouse, moment))
             print(f"\n{evidence_line(ledger.evidence(warehouse, moment))}")
+        for failed in oom.as_json(warehouse, row["device"], row["oom_count"]):
+            print("\n" + "\n".join(oom.sentences(failed)))
 
 
 def summary_lines(row: Row, source: str) -> list[str]:

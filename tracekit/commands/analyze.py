@@ -30,7 +30,7 @@ def command(
     A snapshot is a file written by torch.cuda.memory._dump_snapshot (pickle or JSON, also compressed with gzip, xz,
     zstd or bzip2), or - for standard input. Rules given with --rules stay in the dataset.
     """
-    from tracekit import analysis, ledger, terminal
+    from tracekit import analysis, ledger, oom, terminal
     from tracekit.commands import account
     from tracekit.rules import read_rules
     from tracekit.warehouse import Warehouse
@@ -47,7 +47,10 @@ def command(
             if style == "table":
                 account.write_summary(warehouse, source)
             else:
-                results.append({"snapshot": source, "dataset": str(folder), "devices": ledger.as_json(warehouse)})
+                devices = ledger.as_json(warehouse)
+                for device in devices:
+                    device["oom"] = oom.as_json(warehouse, device["device"], device["oom_count"])
+                results.append({"snapshot": source, "dataset": str(folder), "devices": devices})
         if not quiet:
             terminal.tell(f"dataset: {folder}")
     if style == "json":
