@@ -9,6 +9,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -112,10 +113,12 @@ def write_dataset(
 def _write(folder: Path, tables: dict[str, pa.Table], about: dict[str, Any], *, force: bool, tell: Tell) -> None:
     tell("labelling")
     tables.setdefault("user_rule", TABLES["user_rule"].schema.empty_table())
-    stored = stored_tables(tables)
-    tell("writing")
     with dataset.new_folder(folder, force=force) as partial:
-        dataset.write_tables(tables, partial)
+        with ThreadPoolExecutor(1) as beside:  # neither Arrow nor DuckDB holds the interpreter while it works
+            writing = beside.submit(dataset.write_tables, tables, partial)
+            stored = stored_tables(tables)
+            writing.result()
+        tell("writing")
         dataset.write_tables(stored, partial / dataset.STORED)
         row_counts = {name: len(table) for name, table in tables.items()}
         dataset.write_manifest(partial, about, row_counts, fingerprint())

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tracekit.allocator.opening import GROWTHS, SEGMENT_ACTIONS
 from tracekit.allocator.recording import Events, FinalSegment
 from tracekit.allocator.result import Replay
 from tracekit.allocator.settings import SMALL_SIZE, PoolId
@@ -55,13 +56,12 @@ def reserved_ranges(events: Events, replay: Replay, finals: Sequence[FinalSegmen
         alive[one.address] = ReservedRange(
             one.address, one.size, one.stream, _text(one.pool), one.is_small, one.is_expandable, None
         )
-    for ix, action in enumerate(events.action):
-        if action is None or not action.startswith("segment_"):
-            continue
+    for ix in [ix for ix, action in enumerate(events.action) if action in SEGMENT_ACTIONS]:
+        action = events.action[ix]
         address, size = events.address[ix], events.size[ix]
         if address is None or size is None or size <= 0:
             continue
-        if action in ("segment_alloc", "segment_map"):
+        if action in GROWTHS:
             home = (
                 homes[bases[position]]
                 if (position := bisect_right(bases, address) - 1) >= 0
@@ -79,7 +79,7 @@ def reserved_ranges(events: Events, replay: Replay, finals: Sequence[FinalSegmen
                 action == "segment_map",
                 ix,
             )
-        elif action in ("segment_free", "segment_unmap"):
+        else:
             for run in [
                 run for run in alive.values() if run.address < address + size and address < run.address + run.size_bytes
             ]:
