@@ -23,41 +23,29 @@ with recorder as (
     group by device
 ),
 
-ranked as (
+lived as materialized (
     select
-        allocation_id,
-        device,
-        stack_id,
-        free_stack_id,
-        requested_bytes,
-        step,
-        phase,
-        birth_event_ix,
-        free_requested_event_ix,
-        free_step,
-        free_phase,
-        -- the how-manyth allocation of its stack, size and phase in its step: its twin in another step has the same rank
-        row_number() over (
-            partition by device, step, phase, stack_id, requested_bytes
-            order by birth_event_ix
-        ) as rank_in_step
-    from allocation
-),
-
-lived as (
-    select
-        ranked.* exclude (phase),
+        allocation.allocation_id,
+        allocation.device,
+        allocation.stack_id,
+        allocation.free_stack_id,
+        allocation.requested_bytes,
+        allocation.step,
+        allocation.birth_event_ix,
+        allocation.free_requested_event_ix,
+        allocation.free_step,
+        allocation.free_phase,
         -- one older than the recording has only its stack to tell the phase of its birth
-        coalesce(ranked.phase, case when ranked.birth_event_ix is null then stack_label.phase end) as phase,
+        coalesce(allocation.phase, case when allocation.birth_event_ix is null then stack_label.phase end) as phase,
         case
-            when ranked.free_requested_event_ix is null then 'kept'
-            when ranked.birth_event_ix is null and stack_label.phase is null then 'unknown'
-            when ranked.birth_event_ix is not null and ranked.free_step is distinct from ranked.step then 'later_step'
-            when ranked.free_phase is distinct from coalesce(ranked.phase, stack_label.phase) then 'later_phase'
+            when allocation.free_requested_event_ix is null then 'kept'
+            when allocation.birth_event_ix is null and stack_label.phase is null then 'unknown'
+            when allocation.birth_event_ix is not null and allocation.free_step is distinct from allocation.step then 'later_step'
+            when allocation.free_phase is distinct from coalesce(allocation.phase, stack_label.phase) then 'later_phase'
             else 'momentary'
         end as lifetime
-    from ranked
-    left join stack_label on ranked.stack_id = stack_label.stack_id
+    from allocation
+    left join stack_label on allocation.stack_id = stack_label.stack_id
 ),
 
 last_step as (
@@ -68,30 +56,60 @@ last_step as (
     group by device
 ),
 
-cut_off as (
+cut_off as materialized (
     select lived.*
     from lived
     inner join last_step on lived.device = last_step.device and lived.step = last_step.step
     where lived.lifetime = 'kept'
 ),
 
+-- the how-manyth allocation of its stack, size and phase in its step: its twin in another step has the same rank
+ranked as materialized (
+    select
+        lived.allocation_id,
+        lived.device,
+        lived.phase,
+        lived.stack_id,
+        lived.requested_bytes,
+        lived.step,
+        lived.lifetime,
+        lived.free_phase,
+        row_number() over (
+            partition by lived.device, lived.step, lived.phase, lived.stack_id, lived.requested_bytes
+            order by lived.birth_event_ix
+        ) as rank_in_step
+    from lived
+    semi join cut_off
+        on
+            lived.device = cut_off.device
+            and lived.phase = cut_off.phase
+            and lived.requested_bytes = cut_off.requested_bytes
+            and lived.stack_id is not distinct from cut_off.stack_id
+),
+
+open_end as materialized (
+    select ranked.*
+    from ranked
+    semi join cut_off on ranked.allocation_id = cut_off.allocation_id
+),
+
 -- what the recording's end cut off, told by the same allocation in an earlier step of the recording
 twin as (
     select
-        cut_off.allocation_id,
-        arg_max(lived.free_phase, lived.step) as free_phase,
-        arg_max(lived.lifetime, lived.step) as lifetime
-    from cut_off
-    inner join lived
+        open_end.allocation_id,
+        arg_max(ranked.free_phase, ranked.step) as free_phase,
+        arg_max(ranked.lifetime, ranked.step) as lifetime
+    from ranked
+    inner join open_end
         on
-            cut_off.device = lived.device
-            and cut_off.phase = lived.phase
-            and cut_off.stack_id is not distinct from lived.stack_id
-            and cut_off.requested_bytes = lived.requested_bytes
-            and cut_off.rank_in_step = lived.rank_in_step
-            and lived.step < cut_off.step
-    where lived.lifetime in ('momentary', 'later_phase', 'later_step')
-    group by cut_off.allocation_id
+            ranked.device = open_end.device
+            and ranked.phase = open_end.phase
+            and ranked.stack_id is not distinct from open_end.stack_id
+            and ranked.requested_bytes = open_end.requested_bytes
+            and ranked.rank_in_step = open_end.rank_in_step
+            and ranked.step < open_end.step
+    where ranked.lifetime in ('momentary', 'later_phase', 'later_step')
+    group by open_end.allocation_id
 ),
 
 loss_size as (
