@@ -27,6 +27,8 @@ unit: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.analyze
+	$(BIN)/python -m benchmarks.replay
+	$(BIN)/python -m benchmarks.scores
 
 gpu-check: $(VENV)/installed
 	$(BIN)/python capture/gpu_check.py -o gpu_check
