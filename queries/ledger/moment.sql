@@ -35,12 +35,12 @@ stepped as materialized (
 ),
 
 -- the first event of the largest value, as one number: the same step repeats, so peaks tie, and of equal values the
--- earlier event must win; events are fewer than two to the 32
+-- earlier event must win; events are fewer than two to the 32, and the opening state is event -1
 highest as (
     select
         device,
         step,
-        max(allocated_bytes::hugeint * 4294967296 + 4294967295 - event_ix) as peak_key
+        max(allocated_bytes::hugeint * 4294967296 + 4294967294 - event_ix) as peak_key
     from stepped
     group by device, step
 ),
@@ -48,7 +48,7 @@ highest as (
 peak as (
     select
         device,
-        (4294967295 - max(peak_key) % 4294967296)::bigint as event_ix
+        (4294967294 - max(peak_key) % 4294967296)::bigint as event_ix
     from highest
     group by device
 ),
@@ -57,7 +57,7 @@ step_peak as (
     select
         device,
         step,
-        (4294967295 - peak_key % 4294967296)::bigint as event_ix
+        (4294967294 - peak_key % 4294967296)::bigint as event_ix
     from highest
     where step is not null
 ),

@@ -71,6 +71,20 @@ def test_a_peak_that_is_reached_twice_is_the_first_one(given: Given) -> None:
     assert twice.rows("select event_ix from moment where moment = 'peak'") == [{"event_ix": 0}]
 
 
+def test_without_events_the_state_is_start_peak_and_end(given: Given) -> None:
+    state = given(
+        device=[rows.device(0)],
+        placement=rows.placements("0x1000 700 1024 - - -"),
+        replay=[{"device": 0}],
+        **rows.segment(0x1000, 2048, "1024 700 active_allocated", "1024 0 inactive"),
+    )
+    assert state.rows("select moment, event_ix, allocated_bytes, reserved_bytes from moment order by moment_ix") == [
+        {"moment": name, "event_ix": None, "allocated_bytes": 1024, "reserved_bytes": 2048}
+        for name in ("start", "peak", "end")
+    ]
+    assert len(state.rows("from device_summary")) == 1
+
+
 def test_ledger_lines_add_up_to_what_is_reserved(small: Warehouse) -> None:
     assert small.rows("select * exclude (device, moment) from ledger where moment = 'peak'") == [
         {
