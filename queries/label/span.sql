@@ -1,15 +1,15 @@
 -- One run of consecutive events in one phase of one training step.
 -- layer: label
 -- grain: device, begin_event_ix
--- reads: trace_event, stack_label, annotation_window
+-- reads: trace_event, stack_label, annotation_window, phase_pattern
 -- stored: yes
 --   device: the device
 --   begin_event_ix: its first event
 --   end_event_ix: the event before which it ends; null for the last one
 --   phase: load, data, forward, backward, optimizer, zero_grad or other; null where nothing tells
---   phase_evidence: what says so: annotation or stack
+--   phase_evidence: what says so: annotation, stack, or pattern where there are no stacks
 --   step: the training step, counted from 1 where no annotation numbers it; null outside of steps
---   step_evidence: what says so: annotation or stack
+--   step_evidence: what says so: annotation, stack, or pattern where there are no stacks
 with told as (
     -- what each event's own stack tells
     select
@@ -97,6 +97,8 @@ points as (
     select device, event_ix from by_stack
     union
     select device, event_ix from annotated
+    union
+    select device, event_ix from phase_pattern
 ),
 
 filled as (
@@ -104,10 +106,12 @@ filled as (
         points.device,
         points.event_ix,
         last_value(by_stack.phase ignore nulls) over so_far as stack_phase,
-        nullif(last_value(annotated.phase ignore nulls) over so_far, 'none') as annotation_phase
+        nullif(last_value(annotated.phase ignore nulls) over so_far, 'none') as annotation_phase,
+        last_value(phase_pattern.phase ignore nulls) over so_far as pattern_phase
     from points
     left join by_stack on points.device = by_stack.device and points.event_ix = by_stack.event_ix
     left join annotated on points.device = annotated.device and points.event_ix = annotated.event_ix
+    left join phase_pattern on points.device = phase_pattern.device and points.event_ix = phase_pattern.event_ix
     window so_far as (partition by points.device order by points.event_ix)
 ),
 
@@ -115,11 +119,16 @@ phased as (
     select
         device,
         event_ix,
-        coalesce(annotation_phase, stack_phase) as phase,
-        case when annotation_phase is not null then 'annotation' when stack_phase is not null then 'stack' end as phase_evidence
+        coalesce(annotation_phase, stack_phase, pattern_phase) as phase,
+        case
+            when annotation_phase is not null then 'annotation'
+            when stack_phase is not null then 'stack'
+            when pattern_phase is not null then 'pattern'
+        end as phase_evidence
     from filled
     qualify
-        coalesce(annotation_phase, stack_phase) is distinct from lag(coalesce(annotation_phase, stack_phase)) over (
+        coalesce(annotation_phase, stack_phase, pattern_phase)
+        is distinct from lag(coalesce(annotation_phase, stack_phase, pattern_phase)) over (
             partition by device order by event_ix
         )
         or lag(event_ix) over (partition by device order by event_ix) is null
@@ -222,7 +231,8 @@ named as (
         case when is_numbered then numbered_step else nullif(counted_step, 0) end as step,
         case
             when is_numbered and numbered_step is not null then 'annotation'
-            when not is_numbered and counted_step > 0 then 'stack'
+            when not is_numbered and counted_step > 0
+                then case when device in (select phase_pattern.device from phase_pattern) then 'pattern' else 'stack' end
         end as step_evidence
     from joined
 )
