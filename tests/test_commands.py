@@ -88,6 +88,17 @@ def test_a_snapshot_may_come_through_a_pipe(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_folder_stands_for_its_snapshot(tmp_path: Path) -> None:
+    folder = tmp_path / "gpt2.run"
+    folder.mkdir()
+    (folder / "capture.json").write_text("{}", encoding="utf-8")
+    (folder / "snapshot.pickle").write_bytes(lzma.decompress(SNAPSHOT.read_bytes()))
+    told = json.loads(run("analyze", "gpt2.run", "--format", "json", folder=tmp_path).stdout)
+    assert told["dataset"] == "gpt2.tracekit"
+    assert told["devices"][0]["peak"]["allocated_bytes"] == PEAK
+    assert json.loads(run("ledger", "gpt2.run", "--format", "json", folder=tmp_path).stdout)["event_ix"] == 3815
+
+
 @pytest.mark.parametrize(
     ("at", "allocated"),
     [("peak", PEAK), ("start", 0), ("end", 18_087_936), ("step:1", 16_877_981_696), ("event:3815", PEAK)],

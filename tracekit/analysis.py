@@ -28,7 +28,10 @@ from tracekit.warehouse import Warehouse, fingerprint, stored_tables
 Tell = Callable[[str], None]
 """Called with a word on what is being done, for the person who waits."""
 
-_SUFFIXES = (".gz", ".xz", ".zst", ".bz2", ".pickle", ".pkl", ".json")
+_RUN_FACTS, _RUN_SNAPSHOT = "capture.json", "snapshot.pickle"
+"""The files by which a run folder is known; the recorder, which writes them, shares nothing else with the analysis."""
+
+_SUFFIXES = (".run", ".gz", ".xz", ".zst", ".bz2", ".pickle", ".pkl", ".json")
 
 
 def _silent(_: str) -> None:
@@ -39,7 +42,7 @@ def build(source: str | Path, tell: Tell = _silent) -> tuple[dict[str, Any], dic
     """Read a snapshot and place its allocations.
 
     Args:
-        source: a snapshot file, or `-` for standard input.
+        source: a snapshot file, a run folder, or `-` for standard input.
         tell: told what is being done.
 
     Returns:
@@ -50,7 +53,7 @@ def build(source: str | Path, tell: Tell = _silent) -> tuple[dict[str, Any], dic
     """
     with paused():
         tell("reading")
-        snapshot = read_snapshot(source)
+        snapshot = read_snapshot(_snapshot_of(source))
         about = asdict(snapshot.source)
         tell("flattening")
         tables = flatten(snapshot)
@@ -149,7 +152,7 @@ def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = 
     """
     if str(source) == "-":
         return _in_memory("-", tell, rules)
-    path = Path(source)
+    path = Path(_snapshot_of(source))
     if path.is_dir():
         return Warehouse.open(path, rules)
     try:
@@ -162,6 +165,13 @@ def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = 
         except DatasetError:
             return _in_memory(path, tell, rules)  # no room for a cache is no reason to fail
     return Warehouse.open(folder, rules)
+
+
+def _snapshot_of(source: str | Path) -> str | Path:
+    """The snapshot inside a run folder of `tracekit capture`; whatever else is given, itself."""
+    path = Path(source)
+    is_run = str(source) != "-" and (path / _RUN_FACTS).is_file()
+    return path / _RUN_SNAPSHOT if is_run else source
 
 
 def _in_memory(source: str | Path, tell: Tell, rules: pa.Table | None) -> Warehouse:

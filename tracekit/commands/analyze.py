@@ -28,7 +28,8 @@ def command(
     """Turn each SNAPSHOT into a dataset and print how high memory went, when, who asked, and where every byte is.
 
     A snapshot is a file written by torch.cuda.memory._dump_snapshot (pickle or JSON, also compressed with gzip, xz,
-    zstd or bzip2), or - for standard input. Rules given with --rules stay in the dataset.
+    zstd or bzip2), a run folder left by tracekit capture, or - for standard input. Rules given with --rules stay in
+    the dataset.
     """
     from tracekit import analysis, ledger, oom, terminal
     from tracekit.commands import account
