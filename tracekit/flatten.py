@@ -586,9 +586,9 @@ def _clock(events: pa.Table, device: int | None) -> list[int]:
     if device is None:
         return []
     times = events["time_us"].filter(pc.equal(events["device"], pa.scalar(device)))
+    listed: list[Any] = times.to_pylist()
     if times.null_count == 0 and pc.all(pc.greater_equal(times[1:], times[:-1])).as_py():
-        return times.to_pylist()
-    listed: list[int | None] = times.to_pylist()
+        return listed
     return list(accumulate((0 if time is None else time for time in listed), max))
 
 
