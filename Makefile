@@ -27,6 +27,7 @@ unit: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.analyze
+	$(BIN)/python -m benchmarks.scores
 	$(BIN)/python -m benchmarks.replay
 	$(BIN)/python -m benchmarks.scores
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,15 @@ def unattributed_at_peak(warehouse: Warehouse) -> Score:
     return Score("explained at the peak", total - rest, total)
 
 
+CANNOT_TELL = {
+    "small_nohistory": "no event and no stack was recorded, only the segments at the end",
+    "small_state": "enabled='state' keeps one event and the stacks of what is alive at the end, which the model is not",
+    "small_ring": "the ring buffer lost everything before the last step: who asked for the model is not in the file",
+    "small_late": "history was switched on before the last step: who asked for the model is not in the file",
+}
+"""Recordings whose facts list the model's tensors and that do not hold what the score needs: what they lack."""
+
+
 def table() -> Iterable[tuple[str, Score]]:
     """Every score by the name of its recording."""
     with_tensors = set(names_with_tensors())
@@ -190,7 +199,8 @@ def table() -> Iterable[tuple[str, Score]]:
         facts = facts_of(name)
         with opened(path) as warehouse:
             if name in with_tensors:
-                yield name, model_score(warehouse, facts)
+                score = model_score(warehouse, facts)
+                yield name, replace(score, what="model tensors, lost") if name in CANNOT_TELL else score
             if facts.get("saved"):
                 yield name, saved_score(warehouse, facts)
             yield name, unattributed_at_peak(warehouse)
@@ -207,11 +217,21 @@ def main() -> None:
     if not CAPTURES.is_dir():
         raise SystemExit(f"the shared recordings are not beside the checkout ({CAPTURES})")
     print("| recording | compared | right bytes | of bytes | share |\n|---|---|---:|---:|---:|")
+    scores: dict[str, list[Score]] = {}
     for name, score in table():
-        share = f"{100 * score.share:.4f} %"
-        print(f"| {name} | {score.what} | {score.right_bytes:,} | {score.total_bytes:,} | {share} |")
+        scores.setdefault(score.what, []).append(score)
+        print(f"| {name} | {score.what} | {score.right_bytes:,} | {score.total_bytes:,} | {_percent(score.share)} |")
         for (truth, bucket, rule), size in sorted(score.wrong.items(), key=lambda item: -item[1]):
             print(f"    {name}: {truth} is called {bucket} by {rule}: {size:,} bytes", file=sys.stderr)
+    print("\n| compared | recordings | right bytes | of bytes | share | worst |\n|---|---:|---:|---:|---:|---:|")
+    for what, found in scores.items():
+        right, total = sum(score.right_bytes for score in found), sum(score.total_bytes for score in found)
+        worst = min(score.share for score in found)
+        print(f"| {what} | {len(found)} | {right:,} | {total:,} | {_percent(right / total)} | {_percent(worst)} |")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4f} %"
 
 
 if __name__ == "__main__":

@@ -14,16 +14,8 @@ import pytest
 from benchmarks import scores
 from tests.conftest import captures, recording_name
 
-CANNOT_TELL = {
-    "small_nohistory": "no event and no stack was recorded, only the segments at the end",
-    "small_state": "enabled='state' keeps one event and the stacks of what is alive at the end, which the model is not",
-    "small_ring": "the ring buffer lost everything before the last step: who asked for the model is not in the file",
-    "small_late": "history was switched on before the last step: who asked for the model is not in the file",
-}
-"""Recordings that do not hold what the score needs, and what it is that they lack."""
-
 ALL = [recording_name(path) for path in captures()]
-WITH_TENSORS = [name for name in ALL if name not in CANNOT_TELL and scores.facts_of(name).get("tensors")]
+WITH_TENSORS = [name for name in ALL if name not in scores.CANNOT_TELL and scores.facts_of(name).get("tensors")]
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ def test_every_byte_of_the_model_has_its_bucket_and_nothing_else_does(name: str)
     assert score.right_bytes == score.total_bytes > 0
 
 
-@pytest.mark.parametrize("name", CANNOT_TELL)
+@pytest.mark.parametrize("name", scores.CANNOT_TELL)
 def test_what_a_recording_cannot_tell_is_called_older_than_it_and_nothing_is_guessed(shared: Path, name: str) -> None:
     assert shared
     score = measured(name).model
