@@ -132,3 +132,12 @@ def test_what_a_replay_says_would_have_passed_is_what_passed(shared: Path, tmp_p
     other = facts_of(shared / "captures" / "sweep_21_ws8_expandable.pickle.xz")
     reserved = max(stats["reserved_bytes.all.peak"] for stats in other["step_stats"])
     assert f"{reserved / (1 << 20):,.1f}" == "42,940.0"
+
+
+def test_which_witness_told_the_phases_is_said(sample_dataset: Path, shared: Path, tmp_path: Path) -> None:
+    assert "born at event 10, load (phase told by annotation)" in run("why", sample_dataset, "event:10").stdout
+    snapshot = shared / "captures" / "gpt2_b8_ws8.pickle.xz"
+    text = run("analyze", snapshot, "-o", tmp_path / "one").stdout
+    assert "phases are told by annotations and stacks" in text
+    bare = shared / "captures" / "small_nohistory.pickle.xz"
+    assert "nothing in the recording tells phases" in run("analyze", bare, "-o", tmp_path / "two").stdout

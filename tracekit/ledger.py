@@ -137,6 +137,15 @@ def evidence(warehouse: Warehouse, moment: Moment) -> list[Row]:
     return warehouse.rows("from evidence_at(?, ?)", [moment.device, moment.event_ix])
 
 
+def phase_evidence(warehouse: Warehouse, device: int) -> list[str]:
+    """What told the phases of a device: annotation, stack or pattern, those that told any; see the view span."""
+    rows = warehouse.rows(
+        "select distinct phase_evidence from span where device = ? and phase is not null order by phase_evidence",
+        [device],
+    )
+    return [row["phase_evidence"] for row in rows]
+
+
 def as_json(warehouse: Warehouse) -> list[Row]:
     """Each device's summary with its ledger at the peak, in the shape of `tracekit analyze --format json`."""
     told = summaries(warehouse)
@@ -167,6 +176,7 @@ def as_json(warehouse: Warehouse) -> list[Row]:
             },
             "ledger": lines(warehouse, peaks[row["device"]]),
             "evidence": evidence(warehouse, peaks[row["device"]]),
+            "phase_evidence": phase_evidence(warehouse, row["device"]),
         }
         for row in told
     ]

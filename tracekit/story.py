@@ -91,7 +91,8 @@ def sentences(row: Row) -> list[str]:
         )
     else:
         told.append(f"block at {row['address']:#x}; the file cannot tell its size, the requested bytes stand in for it")
-    told.append(f"born {_when(row['birth_event_ix'], row['step'], row['phase']) or 'before the recording began'}")
+    born = _when(row["birth_event_ix"], row["step"], row["phase"]) or "before the recording began"
+    told.append(f"born {born}" + (f" (phase told by {row['phase_evidence']})" if row["phase_evidence"] else ""))
     freed_by = f" by {printable(row['freed_by'])}" if row["freed_by"] else ""
     freed = _when(row["free_requested_event_ix"], row["free_step"], row["free_phase"])
     told.append(f"freed {freed}{freed_by}" if freed else "never freed in the recording")

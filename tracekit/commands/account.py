@@ -28,6 +28,7 @@ def write_summary(warehouse: Warehouse, source: str) -> None:
         for moment in ledger.find_moments(warehouse, "peak", row["device"]):
             write_ledger(ledger.lines(warehouse, moment))
             print(f"\n{evidence_line(ledger.evidence(warehouse, moment))}")
+            print(phase_line(ledger.phase_evidence(warehouse, row["device"])))
         for failed in oom.as_json(warehouse, row["device"], row["oom_count"]):
             print("\n" + "\n".join(oom.sentences(failed)))
 
@@ -72,6 +73,14 @@ def evidence_line(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     return f"the labels rest on: {', '.join(parts)}"
+
+
+def phase_line(told: Sequence[str]) -> str:
+    """What the phases rest on, in a sentence."""
+    words = {"annotation": "annotations", "stack": "stacks", "pattern": "the repeating pattern of allocations"}
+    if not told:
+        return "nothing in the recording tells phases"
+    return f"phases are told by {' and '.join(words[one] for one in told)}"
 
 
 def write_ledger_by(by: Sequence[str], grouped: Sequence[Row], rows: Sequence[Row]) -> None:
