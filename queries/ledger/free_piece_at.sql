@@ -1,7 +1,7 @@
 -- One free run of addresses inside a reserved segment of one device after any event, -1 being before the first.
 -- layer: ledger
 -- grain: address
--- reads: allocation, reserved_range
+-- reads: alive_at, reserved_at
 -- parameters: of_device, at_event_ix
 --   address: first address of the free run
 --   size_bytes: its bytes: the largest request it can serve
@@ -32,11 +32,7 @@ with range as (
             and lag(is_expandable) over neighbours,
             false
         ) as continues
-    from reserved_range
-    where
-        device = of_device
-        and coalesce(birth_event_ix, -1) <= at_event_ix
-        and (death_event_ix is null or death_event_ix > at_event_ix)
+    from reserved_at(of_device, at_event_ix)
     window neighbours as (order by address)
 ),
 
@@ -64,11 +60,7 @@ alive as (
         allocation_id,
         address,
         held_bytes
-    from allocation
-    where
-        device = of_device
-        and coalesce(birth_event_ix, -1) <= at_event_ix
-        and (death_event_ix is null or death_event_ix > at_event_ix)
+    from alive_at(of_device, at_event_ix)
 ),
 
 -- each segment's blocks in order, with its own begin and end as the borders of the first and last gap

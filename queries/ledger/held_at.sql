@@ -1,7 +1,7 @@
 -- One allocation that the program of one device holds after any event, with all it can be grouped by, as text.
 -- layer: ledger
 -- grain: allocation_id
--- reads: allocation, allocation_bucket, stack_label, allocation_module, allocation_layer
+-- reads: alive_at, allocation, stack_label, allocation_module, allocation_layer
 -- parameters: of_device, at_event_ix
 --   allocation_id: the allocation
 --   requested_bytes: what was asked for
@@ -22,25 +22,20 @@
 --   pool: its pool
 with held as (
     select
-        allocation.allocation_id,
-        allocation.requested_bytes,
-        allocation.held_bytes,
+        alive.allocation_id,
+        alive.requested_bytes,
+        alive.held_bytes,
         allocation.phase,
         allocation.step,
         allocation.stack_id,
         allocation.stream,
         allocation.pool,
-        allocation_bucket.bucket,
-        allocation_bucket.evidence,
-        allocation_bucket.rule_id
-    from allocation
-    inner join allocation_bucket on allocation.allocation_id = allocation_bucket.allocation_id
-    where
-        allocation.device = of_device
-        and coalesce(allocation.birth_event_ix, -1) <= at_event_ix
-        and not allocation.is_pending_at_start
-        and (allocation.free_requested_event_ix is null or allocation.free_requested_event_ix > at_event_ix)
-        and (allocation.death_event_ix is null or allocation.death_event_ix > at_event_ix)
+        alive.bucket,
+        alive.evidence,
+        alive.rule_id
+    from alive_at(of_device, at_event_ix) as alive
+    inner join allocation on alive.allocation_id = allocation.allocation_id
+    where not alive.is_pending
 )
 
 select

@@ -1,7 +1,7 @@
 -- One line of the account of one device after any event, -1 being before the first: from ledger_at(0, 3815).
 -- layer: ledger
 -- grain: bucket
--- reads: allocation_bucket, bucket, opening, reserved_change
+-- reads: alive_at, bucket, opening, reserved_change
 -- parameters: of_device, at_event_ix
 --   bucket: the bucket, see the view bucket
 --   requested_bytes: bytes asked for by its allocations that the program holds then
@@ -13,12 +13,8 @@ with alive as (
         bucket,
         requested_bytes,
         held_bytes,
-        is_pending_at_start or coalesce(free_requested_event_ix <= at_event_ix, false) as is_pending
-    from allocation_bucket
-    where
-        device = of_device
-        and coalesce(birth_event_ix, -1) <= at_event_ix
-        and (death_event_ix is null or death_event_ix > at_event_ix)
+        is_pending
+    from alive_at(of_device, at_event_ix)
 ),
 
 reserved as (

@@ -1,7 +1,7 @@
 -- One line of the fragmentation account of one device after any event: what each pool does with the bytes it reserved.
 -- layer: ledger
 -- grain: pool, stream, is_small, line
--- reads: allocation, free_piece_at, reserved_range
+-- reads: alive_at, free_piece_at, reserved_at
 -- parameters: of_device, at_event_ix
 --   pool: the pool, (0,0) being the default one; another one serves its own program part only, such as a CUDA graph
 --   stream: the stream; what is free on one stream cannot serve another
@@ -13,27 +13,18 @@
 with range as (
     select
         address,
-        size_bytes,
         stream,
         pool,
         is_small
-    from reserved_range
-    where
-        device = of_device
-        and coalesce(birth_event_ix, -1) <= at_event_ix
-        and (death_event_ix is null or death_event_ix > at_event_ix)
+    from reserved_at(of_device, at_event_ix)
 ),
 
 alive as (
     select
         address,
         held_bytes,
-        is_pending_at_start or coalesce(free_requested_event_ix <= at_event_ix, false) as is_pending
-    from allocation
-    where
-        device = of_device
-        and coalesce(birth_event_ix, -1) <= at_event_ix
-        and (death_event_ix is null or death_event_ix > at_event_ix)
+        is_pending
+    from alive_at(of_device, at_event_ix)
 ),
 
 piece as (
