@@ -6,7 +6,8 @@
 --   allocation_id: the allocation
 --   layer_ix: the layer, counted from 0 in the order of the forward; backward and its stacks count down
 --   layer_count: layers of the pass
-with passed as (
+with born as (
+    -- every allocation first: DuckDB joins a few rows with a loop, and would take these for a few after a filter
     select
         allocation.allocation_id,
         allocation.device,
@@ -16,10 +17,15 @@ with passed as (
         span.phase,
         span.begin_event_ix
     from allocation
-    inner join stack on allocation.stack_id = stack.stack_id
-    asof inner join span
+    asof left join span
         on allocation.device = span.device and allocation.birth_event_ix >= span.begin_event_ix
-    where stack.depth_count > 0 and span.phase in ('forward', 'backward')
+),
+
+passed as (
+    select born.*
+    from born
+    inner join stack on born.stack_id = stack.stack_id
+    where stack.depth_count > 0 and born.phase in ('forward', 'backward')
 ),
 
 seen as (
