@@ -21,9 +21,9 @@ from tracekit.collector import paused
 from tracekit.errors import DatasetError
 from tracekit.flatten import flatten
 from tracekit.place import place
-from tracekit.schema import SCHEMA_VERSION, TABLES
+from tracekit.schema import PLACED_TABLES, SCHEMA_VERSION, TABLES
 from tracekit.snapshot import read_snapshot
-from tracekit.warehouse import Warehouse, fingerprint, stored_tables
+from tracekit.warehouse import Warehouse, fingerprint, stored_names, stored_tables
 
 Tell = Callable[[str], None]
 """Called with a word on what is being done, for the person who waits."""
@@ -52,16 +52,19 @@ def build(source: str | Path, tell: Tell = _silent) -> tuple[dict[str, Any], dic
         SnapshotError: where the source is no snapshot that can be read.
     """
     with paused():
-        tell("reading")
-        snapshot = read_snapshot(_snapshot_of(source))
-        about = asdict(snapshot.source)
-        tell("flattening")
-        tables = flatten(snapshot)
-        del snapshot
+        about, raw = _raw(source, tell)
         tell("replaying the allocator")
-        tables |= place(tables)
-        tables["user_rule"] = TABLES["user_rule"].schema.empty_table()
-    return about, tables
+        tables = raw | place(raw)
+    return about, tables | {"user_rule": TABLES["user_rule"].schema.empty_table()}
+
+
+def _raw(source: str | Path, tell: Tell) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+    """What the source was, and its raw tables; the snapshot itself is let go."""
+    tell("reading")
+    snapshot = read_snapshot(_snapshot_of(source))
+    about = asdict(snapshot.source)
+    tell("flattening")
+    return about, flatten(snapshot)
 
 
 def analyze(
@@ -86,14 +89,19 @@ def analyze(
         DatasetError: where the folder is in the way or cannot be written.
     """
     dataset.refuse_existing(folder, force=force)
-    about, tables = build(source, tell)
-    if rules is not None:
-        tables["user_rule"] = rules
-    _write(folder, tables, about, force=force, tell=tell)
+    with paused():
+        about, raw = _raw(source, tell)
+    write_dataset(folder, raw, about, force=force, tell=tell, rules=rules)
 
 
 def write_dataset(
-    folder: Path, raw: dict[str, pa.Table], about: dict[str, Any], *, force: bool = False, tell: Tell = _silent
+    folder: Path,
+    raw: dict[str, pa.Table],
+    about: dict[str, Any],
+    *,
+    force: bool = False,
+    tell: Tell = _silent,
+    rules: pa.Table | None = None,
 ) -> None:
     """Turn raw tables, from wherever they come, into a dataset.
 
@@ -103,26 +111,32 @@ def write_dataset(
         about: what they come from, for the manifest.
         force: whether a dataset that is there already may be replaced.
         tell: told what is being done.
+        rules: rows of the table user_rule, which the dataset keeps.
 
     Raises:
         DatasetError: where the folder is in the way or cannot be written.
     """
     dataset.refuse_existing(folder, force=force)
-    with paused():
-        tables = raw | place(raw)
-    _write(folder, tables, about, force=force, tell=tell)
-
-
-def _write(folder: Path, tables: dict[str, pa.Table], about: dict[str, Any], *, force: bool, tell: Tell) -> None:
-    tell("labelling")
-    tables.setdefault("user_rule", TABLES["user_rule"].schema.empty_table())
-    with dataset.new_folder(folder, force=force) as partial:
-        with ThreadPoolExecutor(1) as beside:  # neither Arrow nor DuckDB holds the interpreter while it works
-            writing = beside.submit(dataset.write_tables, tables, partial)
-            stored = stored_tables(tables)
-            writing.result()
+    no_rules = TABLES["user_rule"].schema.empty_table()
+    unplaced = {name: TABLES[name].schema.empty_table() for name in PLACED_TABLES}
+    early_names, late_names = stored_names()
+    # neither Arrow nor DuckDB holds the interpreter while it works, so the replay need not wait for them
+    with dataset.new_folder(folder, force=force) as partial, ThreadPoolExecutor(1) as beside:
+        early = beside.submit(stored_tables, raw | unplaced | {"user_rule": no_rules}, early_names)
+        writing = [beside.submit(dataset.write_tables, raw, partial)]
+        tell("replaying the allocator")
+        with paused():
+            placed = place(raw)
+        tell("labelling")
+        tables = raw | placed | {"user_rule": no_rules if rules is None else rules}
+        writing.append(
+            beside.submit(dataset.write_tables, {name: tables[name] for name in tables.keys() - raw.keys()}, partial)
+        )
+        stored = early.result() | stored_tables(tables, late_names, early.result())
         tell("writing")
         dataset.write_tables(stored, partial / dataset.STORED)
+        for done in writing:
+            done.result()
         row_counts = {name: len(table) for name, table in tables.items()}
         dataset.write_manifest(partial, about, row_counts, fingerprint())
 

@@ -113,7 +113,11 @@ def device_events(trace: pa.Table) -> Events:
         by_text: dict[str | None, tuple[int, int] | None] = {
             text: parse_pool(text) for text in pc.unique(trace["pool"]).to_pylist()
         }
-        pools = [by_text[text] for text in _shared_texts(trace["pool"])]
+        pools = (
+            [*by_text.values()] * len(trace)
+            if len(by_text) == 1
+            else list(map(by_text.get, _shared_texts(trace["pool"])))
+        )
     return Events(
         action=_shared_texts(trace["action"]),
         address=trace["address"].to_pylist(),

@@ -144,5 +144,14 @@ def resting_on(files: Iterable[SqlFile], table: str) -> set[str]:
     return found - {table}
 
 
+def needed_by(files: Iterable[SqlFile], names: Iterable[str]) -> set[str]:
+    """Some views, and every view that they read, directly or not."""
+    found = set(names)
+    for file in reversed(ordered(files)):
+        if file.name in found:
+            found.update(file.reads)
+    return found
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in re.split(r"[,\s]+", text.strip()) if name and name != "-")

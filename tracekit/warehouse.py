@@ -10,7 +10,7 @@ No other module imports duckdb. What the views mean is said in queries/, and not
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from tracekit import dataset, shipped, sqlfile
 from tracekit.errors import QueryError
-from tracekit.schema import TABLES
+from tracekit.schema import PLACED_TABLES, TABLES
 
 Source = pa.Table | pad.Dataset
 
@@ -34,12 +34,18 @@ class Warehouse:
         views: every view by name, with its documentation.
     """
 
-    def __init__(self, sources: Mapping[str, Source], stored: Mapping[str, Source] | None = None) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        stored: Mapping[str, Source] | None = None,
+        only: Iterable[str] | None = None,
+    ) -> None:
         """Create every view over `sources`, which hold each table of `tracekit.schema`.
 
         Args:
             sources: a table or dataset by table name; without user_rule, there are no rules of the user's own.
             stored: rows of stored views by view name; a stored view without them is computed now.
+            only: views that are wanted, with what they read; all of them otherwise.
         """
         self.views = sqlfile.load(shipped.folder("queries"))
         self._connection = duckdb.connect(":memory:")
@@ -50,7 +56,10 @@ class Warehouse:
         for name in TABLES:
             source = sources.get(name) if name == "user_rule" else sources[name]
             self._connection.register(name, TABLES[name].schema.empty_table() if source is None else source)
+        wanted = None if only is None else sqlfile.needed_by(self.views.values(), only)
         for view in self.views.values():
+            if wanted is not None and view.name not in wanted:
+                continue
             if view.is_stored and stored is not None and view.name in stored:
                 self._connection.register(view.name, stored[view.name])
             else:
@@ -151,10 +160,27 @@ class Warehouse:
         self.close()
 
 
-def stored_tables(sources: Mapping[str, Source]) -> dict[str, pa.Table]:
-    """The rows of every stored view over these tables, to be written beside them."""
-    with Warehouse(sources) as warehouse:
-        return {view.name: warehouse.table(view.name) for view in warehouse.views.values() if view.is_stored}
+def stored_tables(
+    sources: Mapping[str, Source], names: Iterable[str], given: Mapping[str, Source] | None = None
+) -> dict[str, pa.Table]:
+    """The rows of some stored views over these tables, to be written beside them.
+
+    Args:
+        sources: a table by table name.
+        names: the stored views.
+        given: rows of stored views that they read and that are there already.
+    """
+    wanted = list(names)
+    with Warehouse(sources, given or {}, wanted) as warehouse:
+        return {name: warehouse.table(name) for name in wanted}
+
+
+def stored_names() -> tuple[list[str], list[str]]:
+    """The stored views: those that need raw tables only, and those that need placements or the user's own rules."""
+    files = sqlfile.load(shipped.folder("queries"))
+    late = {name for table in (*PLACED_TABLES, "user_rule") for name in sqlfile.resting_on(files.values(), table)}
+    stored = [name for name, file in files.items() if file.is_stored]
+    return [name for name in stored if name not in late], [name for name in stored if name in late]
 
 
 def fingerprint() -> str:
