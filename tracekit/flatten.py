@@ -14,6 +14,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate, repeat
 from operator import itemgetter
 from typing import Any
@@ -72,6 +73,7 @@ _EVENT_KEYS = {
     "category": "category",
     "internal_metadata": "internal_metadata",
 }
+_KNOWN_KEYS = _EVENT_KEYS.keys() | {"frames", "forward_frames", "pool_id"}
 _ANNOTATION_KEYS = {"device": "device", "name": "name", "stage": "stage", "time_us": "time_us"}
 _HOST_KEYS = {
     "action": "action",
@@ -310,8 +312,8 @@ class _Flattener:
 
     def _event_batch(self, device: int, begin: int, entries: list[Row]) -> pa.RecordBatch:
         count = len(entries)
-        seen: set[Any] = set().union(*entries)
-        for key in seen & _FIRST_SEEN_IN_EVENTS.keys():
+        listed, unknown = _listed(entries)
+        for key in listed.keys() & _FIRST_SEEN_IN_EVENTS.keys():
             self._seen(_FIRST_SEEN_IN_EVENTS[key])
         extras: list[Row | None] = [None] * count
         columns: dict[str, pa.Array] = {
@@ -319,19 +321,17 @@ class _Flattener:
             "event_ix": pa.array(range(begin, begin + count), pa.int64()),
         }
         for key, column in _EVENT_KEYS.items():
-            values = _values(entries, key) if key in seen else None
-            columns[column] = self._column("trace_event", column, key, values, extras)
-        frames = _values(entries, "frames") if "frames" in seen else None
+            columns[column] = self._column("trace_event", column, key, listed.get(key), extras)
+        frames = listed.get("frames")
         columns["stack_id"] = self._stack_column(frames, extras, count)
-        forward = _values(entries, "forward_frames") if "forward_frames" in seen else None
+        forward = listed.get("forward_frames")
         columns["forward_stack_id"] = (
             pa.nulls(count, pa.int64())
             if forward is None
             else pa.array([self.stacks.forward_stack_of(lines) for lines in forward], pa.int64())
         )
-        pools = _values(entries, "pool_id") if "pool_id" in seen else None
+        pools = listed.get("pool_id")
         columns["pool"] = pa.nulls(count, pa.string()) if pools is None else pa.array(_pools(pools), pa.string())
-        unknown = seen - _EVENT_KEYS.keys() - {"frames", "forward_frames", "pool_id"}
         if unknown:
             self._keep_unknown("trace_event", entries, unknown, extras)
         columns["extra"] = (
@@ -558,12 +558,17 @@ class _Flattener:
         }
 
 
-def _values(entries: Sequence[Row], key: str) -> list[Any]:
-    """One key of many dicts, None where a dict lacks it; the common case runs in C."""
-    try:
-        return list(map(itemgetter(key), entries))
-    except KeyError:
-        return [entry.get(key) for entry in entries]
+def _listed(entries: Sequence[Row]) -> tuple[dict[str, list[Any]], set[Any]]:
+    """Each known key of many dicts as a list, None where a dict lacks it, and the keys that are not known.
+
+    Nearly always all of them have the keys of the first, and as many: then no others, and it is all done in C.
+    """
+    first = entries[0]
+    if set(map(len, entries)) == {len(first)} and _KNOWN_KEYS.issuperset(first):
+        with suppress(KeyError):
+            return {key: list(map(itemgetter(key), entries)) for key in first}, set()
+    seen: set[Any] = set().union(*entries)
+    return {key: [entry.get(key) for entry in entries] for key in seen & _KNOWN_KEYS}, seen - _KNOWN_KEYS
 
 
 def seated_annotations(rows: list[Row], events: pa.Table) -> list[Row]:

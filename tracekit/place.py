@@ -120,11 +120,11 @@ def device_events(trace: pa.Table) -> Events:
         )
     return Events(
         action=_shared_texts(trace["action"]),
-        address=trace["address"].to_pylist(),
-        size=trace["size_bytes"].to_pylist(),
-        stream=trace["stream"].to_pylist(),
+        address=_integers(trace["address"]),
+        size=_integers(trace["size_bytes"]),
+        stream=_integers(trace["stream"]),
         pool=pools,
-        stack=trace["stack_id"].to_pylist(),
+        stack=_integers(trace["stack_id"]),
     )
 
 
@@ -134,6 +134,24 @@ def parse_pool(text: str | None) -> tuple[int, int] | None:
         return None
     first, second = text.strip("()").split(",")
     return int(first), int(second)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece: taking rows out of many pieces looks for the piece of each row."""
+    whole = column.combine_chunks()
+    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+
+
+def _integers(column: pa.ChunkedArray) -> list[Any]:
+    """A column of integers as a list; without nulls by way of its buffer, which takes a quarter of the time."""
+    values: list[Any] = []
+    for chunk in column.chunks:
+        data = chunk.buffers()[1]
+        if chunk.null_count == 0 and data is not None:
+            values += memoryview(data).cast("q")[chunk.offset : chunk.offset + len(chunk)].tolist()
+        else:
+            values += chunk.to_pylist()
+    return values
 
 
 def _shared_texts(column: pa.ChunkedArray) -> list[str | None]:
@@ -153,6 +171,7 @@ def _placement_table(
     """One device's placements; what the events say of an allocation is taken over by position."""
     rows = replay.placements
     count = len(rows)
+    times, stacks = _whole(trace["time_us"]), _whole(trace["stack_id"])
     birth = pa.array(rows.birth_ix, pa.int64())
     free_requested = pa.array(rows.free_requested_ix, pa.int64())
     death = pa.array(rows.death_ix, pa.int64())
@@ -174,11 +193,11 @@ def _placement_table(
         "birth_event_ix": birth,
         "free_requested_event_ix": free_requested,
         "death_event_ix": death,
-        "birth_us": trace["time_us"].take(birth),
-        "free_requested_us": trace["time_us"].take(free_requested),
-        "death_us": trace["time_us"].take(death),
-        "stack_id": pc.coalesce(trace["stack_id"].take(birth), pa.array(block_stack, pa.int64())),
-        "free_stack_id": trace["stack_id"].take(free_requested),
+        "birth_us": times.take(birth),
+        "free_requested_us": times.take(free_requested),
+        "death_us": times.take(death),
+        "stack_id": pc.coalesce(stacks.take(birth), pa.array(block_stack, pa.int64())),
+        "free_stack_id": stacks.take(free_requested),
         "is_pending_at_start": pa.array(
             [index in replay.pending_at_opening for index in range(replay.opening_count)]
             + [False] * (count - replay.opening_count),
