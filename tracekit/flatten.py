@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from tracekit.collector import paused
 from tracekit.errors import SnapshotError
+from tracekit.pools import pool_text
 from tracekit.schema import RAW_TABLES, TABLES
 from tracekit.snapshot import Allowance, Snapshot
 
@@ -664,7 +665,7 @@ def _pools(pools: Sequence[Any]) -> list[str | None]:
 def _pool(pool: Any) -> str | None:
     """A pool id as text, `(0,0)`; tuples and (from JSON) lists alike."""
     if isinstance(pool, list | tuple) and len(pool) == 2 and all(type(part) is int for part in pool):
-        return f"({pool[0]},{pool[1]})"
+        return pool_text((pool[0], pool[1]))
     return None
 
 

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from tracekit.allocator.recording import Events, FinalBlock, FinalSegment
 from tracekit.allocator.replay import Replay, replay_recording
 from tracekit.allocator.settings import Settings
+from tracekit.pools import parse_pool, pool_text
 from tracekit.ranges import reserved_ranges
 from tracekit.schema import PLACED_TABLES, TABLES
 
@@ -128,14 +129,6 @@ def device_events(trace: pa.Table) -> Events:
     )
 
 
-def parse_pool(text: str | None) -> tuple[int, int] | None:
-    """A pool's id from its text, `(0,0)`."""
-    if text is None:
-        return None
-    first, second = text.strip("()").split(",")
-    return int(first), int(second)
-
-
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     """A column in one piece: taking rows out of many pieces looks for the piece of each row."""
     whole = column.combine_chunks()
@@ -175,7 +168,7 @@ def _placement_table(
     birth = pa.array(rows.birth_ix, pa.int64())
     free_requested = pa.array(rows.free_requested_ix, pa.int64())
     death = pa.array(rows.death_ix, pa.int64())
-    pools = {pool: None if pool is None else f"({pool[0]},{pool[1]})" for pool in set(rows.pool)}
+    pools = {pool: None if pool is None else pool_text(pool) for pool in set(rows.pool)}
     block_id: list[int | None] = [None] * count
     block_stack: list[int | None] = [None] * count
     for index, dead in enumerate(rows.death_ix):

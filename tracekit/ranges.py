@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from tracekit.allocator.opening import GROWTHS, SEGMENT_ACTIONS
 from tracekit.allocator.recording import Events, FinalSegment
 from tracekit.allocator.result import Replay
-from tracekit.allocator.settings import SMALL_SIZE, PoolId
+from tracekit.allocator.settings import DEFAULT_POOL, SMALL_SIZE, PoolId
+from tracekit.pools import pool_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def reserved_ranges(events: Events, replay: Replay, finals: Sequence[FinalSegmen
     ended: list[ReservedRange] = []
     for one in replay.opening_segments:
         alive[one.address] = ReservedRange(
-            one.address, one.size, one.stream, _text(one.pool), one.is_small, one.is_expandable, None
+            one.address, one.size, one.stream, pool_text(one.pool), one.is_small, one.is_expandable, None
         )
     for ix in [ix for ix, action in enumerate(events.action) if action in SEGMENT_ACTIONS]:
         action = events.action[ix]
@@ -74,7 +75,7 @@ def reserved_ranges(events: Events, replay: Replay, finals: Sequence[FinalSegmen
                 address,
                 size,
                 events.stream[ix] or 0,
-                _text(told or home.pool),
+                pool_text(told or home.pool or DEFAULT_POOL),
                 home.is_small,
                 action == "segment_map",
                 ix,
@@ -112,7 +113,3 @@ def _homes(replay: Replay, finals: Sequence[FinalSegment]) -> dict[int, _Home]:
     for final in finals:
         homes[final.address] = _Home(final.pool, final.is_small)
     return homes
-
-
-def _text(pool: PoolId | None) -> str:
-    return "(0,0)" if pool is None else f"({pool[0]},{pool[1]})"

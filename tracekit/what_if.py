@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from tracekit.allocator.program import Program, program_of
 from tracekit.allocator.replay import replay_recording
-from tracekit.allocator.settings import Settings
+from tracekit.allocator.settings import DEFAULT_POOL, Settings
 from tracekit.allocator.whatif import CachedBlock, Outcome, OutOfMemory, run
 from tracekit.collector import paused
 from tracekit.errors import TracekitError
 from tracekit.flatten import seated_annotations
 from tracekit.place import device_events, device_trace, final_segments, recorded_settings
+from tracekit.pools import pool_text
 from tracekit.schema import RAW_TABLES, TABLES
 from tracekit.warehouse import Warehouse
 
@@ -224,7 +225,7 @@ def _trace(trial: Trial, source: pa.Table) -> pa.Table:
     events = trial.outcome.events
     count = len(events)
     from_event = pa.array(trial.outcome.source_ix, pa.int64())
-    pools = [None if pool is None else f"({pool[0]},{pool[1]})" for pool in events.pool or [None] * count]
+    pools = [None if pool is None else pool_text(pool) for pool in events.pool or [None] * count]
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "device": pa.array([trial.device] * count, pa.int64()),
         "event_ix": pa.array(range(count), pa.int64()),
@@ -242,7 +243,6 @@ def _trace(trial: Trial, source: pa.Table) -> pa.Table:
 def _add_segments(trial: Trial, segments: list[Row], blocks: list[Row]) -> None:
     for index, segment in enumerate(trial.outcome.segments):
         active = [block for block in segment.blocks if block.state != "inactive"]
-        pool = segment.pool or (0, 0)
         segments.append(
             {
                 "segment_id": len(segments),
@@ -255,7 +255,7 @@ def _add_segments(trial: Trial, segments: list[Row], blocks: list[Row]) -> None:
                 "requested_size_bytes": sum(block.requested_size or 0 for block in active),
                 "stream": segment.stream,
                 "segment_type": "small" if segment.is_small else "large",
-                "pool": f"({pool[0]},{pool[1]})",
+                "pool": pool_text(segment.pool or DEFAULT_POOL),
                 "is_expandable": segment.is_expandable,
             }
         )
