@@ -78,7 +78,7 @@ def analyze(
     """Turn a snapshot into a dataset, whole or not at all.
 
     Args:
-        source: a snapshot file, or `-` for standard input.
+        source: a snapshot file, a run folder, or `-` for standard input.
         folder: where the dataset goes.
         force: whether a dataset that is there already may be replaced.
         tell: told what is being done.
@@ -116,7 +116,6 @@ def write_dataset(
     Raises:
         DatasetError: where the folder is in the way or cannot be written.
     """
-    dataset.refuse_existing(folder, force=force)
     no_rules = TABLES["user_rule"].schema.empty_table()
     unplaced = {name: TABLES[name].schema.empty_table() for name in PLACED_TABLES}
     early_names, late_names = stored_names()

@@ -36,9 +36,3 @@ class QueryError(TracekitError):
 
 class RulesError(TracekitError):
     """A file of bucket rules with a row that cannot be used."""
-
-
-class UnbalancedError(TracekitError):
-    """An account that does not balance: an identity that must hold has offending rows."""
-
-    exit_code = 3

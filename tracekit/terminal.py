@@ -6,13 +6,12 @@ Rows come in finished; nothing is computed here but widths, and nothing is read 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any, TextIO
+from typing import Any
 
 from tracekit.units import format_mib
 
@@ -114,11 +113,11 @@ def mib(count: int | None) -> str:
     return "" if count is None else format_mib(count)
 
 
-def _console(file: TextIO | None = None) -> Any:
+def _console() -> Any:
     from rich.console import Console
 
-    console = Console(file=file or sys.stdout, emoji=False)
-    return console if console.is_terminal else Console(file=file or sys.stdout, emoji=False, width=_WIDE, no_color=True)
+    console = Console(emoji=False)
+    return console if console.is_terminal else Console(emoji=False, width=_WIDE, no_color=True)
 
 
 def _header(name: str) -> str:
@@ -157,7 +156,6 @@ def _jsonable(value: object) -> object:
 
 def printable(text: str) -> str:
     """Text with control characters shown as escapes, so that a recording cannot drive the terminal."""
-    with io.StringIO() as out:
-        for character in text:
-            out.write(character if character.isprintable() or character == "\n" else repr(character)[1:-1])
-        return out.getvalue()
+    return "".join(
+        character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
+    )

@@ -231,17 +231,10 @@ class _Replayer(Resync):
             return
         if self.run:
             self.settle_idle()
-        block = self.allocator.live.get(address)
-        ticket = self.unplaced.get(address) if block is None else block.ticket
+        block, ticket = self.freed(ix, address)
         if ticket is None:
-            self.note(
-                ix,
-                "lost_alloc",
-                None,
-                address,
-                "a block is freed that no event allocated: events are missing",
-            )
-        elif self.rows.free_requested_ix[ticket] is not None or ticket in self.pending_at_opening:
+            return
+        if self.rows.free_requested_ix[ticket] is not None or ticket in self.pending_at_opening:
             self.note(
                 ix,
                 "lost_alloc",
@@ -252,21 +245,22 @@ class _Replayer(Resync):
         else:
             self.drop(ticket, block, ix)
 
+    def freed(self, ix: int, address: int) -> tuple[Block | None, int | None]:
+        """Find the block and the allocation that a free is about, and note where there is none."""
+        block = self.allocator.live.get(address)
+        ticket = self.unplaced.get(address) if block is None else block.ticket
+        if ticket is None:
+            reason = "a block is freed that no event allocated: events are missing"
+            self.note(ix, "lost_alloc", None, address, reason)
+        return block, ticket
+
     def odd_completion(self, ix: int, address: int | None, size: int | None, stream: int | None) -> None:
         """Take a free_completed that does not follow its request at once: deferred, or one is missing."""
         if address is None:
             self.ignored["free_completed"] += 1
             return
-        block = self.allocator.live.get(address)
-        ticket = self.unplaced.get(address) if block is None else block.ticket
+        block, ticket = self.freed(ix, address)
         if ticket is None:
-            self.note(
-                ix,
-                "lost_alloc",
-                None,
-                address,
-                "a block is freed that no event allocated: events are missing",
-            )
             return
         if self.rows.free_requested_ix[ticket] is None and ticket not in self.pending_at_opening:
             if self.run:

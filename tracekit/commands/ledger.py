@@ -59,7 +59,6 @@ def command(
     with warehouse:
         accounts: list[dict[str, Any]] = []
         for moment in ledger.find_moments(warehouse, at, device):
-            lines = ledger.lines(warehouse, moment)
             one: dict[str, Any] = {
                 "device": moment.device,
                 "moment": moment.name,
@@ -69,9 +68,9 @@ def command(
                 one["ledger"] = ledger.pools(warehouse, moment)
             elif columns:
                 one |= {"by": columns, "ledger": ledger.lines_by(warehouse, moment, columns, top)}
-                one["totals"] = lines
+                one["totals"] = ledger.lines(warehouse, moment)
             else:
-                one |= {"ledger": lines, "evidence": ledger.evidence(warehouse, moment)}
+                one |= {"ledger": ledger.lines(warehouse, moment), "evidence": ledger.evidence(warehouse, moment)}
             accounts.append(one)
     if style == "json":
         terminal.write_json(accounts[0] if len(accounts) == 1 else accounts)
