@@ -15,6 +15,9 @@ from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
 
+BESIDE = ("block_slack", "pending_free", "cached")
+"""The lines of an account that are no allocations: what the allocator keeps beside them."""
+
 GROUPINGS = (
     "bucket",
     "phase",

@@ -20,8 +20,6 @@ MOST_EXPLAINED = 5
 MOST_REPLAYED = 50_000
 """Events of a recording that is replayed under other settings unasked; a longer one takes more than seconds."""
 
-_NOT_HELD = ("block_slack", "pending_free", "cached")
-
 
 def as_json(warehouse: Warehouse, device: int, count: int) -> list[Row]:
     """The first requests of a device that failed, each with its account, its twins and what was tried.
@@ -100,7 +98,7 @@ def sentences(row: Row) -> list[str]:
         f"live then {mib(row['active_bytes'])} MiB, free inside segments {mib(row['cached_bytes'])} MiB"
         f" (the largest usable piece {mib(row['largest_free_bytes'])} MiB), reserved {mib(row['reserved_bytes'])} MiB"
     )
-    held = [line for line in row["ledger"] if line["bucket"] not in _NOT_HELD and line["requested_bytes"]]
+    held = [line for line in row["ledger"] if line["bucket"] not in ledger.BESIDE and line["requested_bytes"]]
     held.sort(key=lambda line: -line["requested_bytes"])
     parts = [f"{line['bucket']} {mib(line['requested_bytes'])}" for line in held[:6]]
     told.append(f"live by bucket, MiB: {', '.join(parts)}{' ...' if len(held) > 6 else ''}")

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tracekit.catalog import empty_warehouse
 from tracekit.errors import QueryError, RulesError
+from tracekit.ledger import BESIDE
 from tracekit.schema import TABLES
 from tracekit.warehouse import Warehouse
 
@@ -37,7 +38,6 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
 
 _CONDITIONS = tuple(name for name in COLUMNS if name not in ("rule_id", "bucket", "evidence", "why"))
 _STACK = ("role", "free_role", "library", "operator", "module_part", "autograd_node", "frame")
-_BESIDE = ("block_slack", "pending_free", "cached")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 _Rule = dict[str, str | None]
@@ -122,7 +122,7 @@ def _name_problem(rule: _Rule) -> tuple[str, str] | None:
         return "it has no rule_id", "give each rule a name of its own"
     if not bucket:
         return "it names no bucket", "see them with: tracekit schema --name bucket"
-    if bucket in _BESIDE:
+    if bucket in BESIDE:
         return f"{bucket!r} holds no allocations", "name another bucket"
     if not _NAME.fullmatch(bucket):
         return f"{bucket!r} is no name for a bucket", "write it in lower case, with _ between words"

@@ -1,4 +1,4 @@
-"""The printed account: a summary in sentences and a ledger whose lines add up, as several verbs show it.
+"""The printed account: a summary and a ledger whose lines add up, as several verbs show it.
 
 The numbers come finished; only words and the order of lines are decided here.
 """
@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracekit import ledger, oom, terminal
+from tracekit import ledger, oom, summary, terminal
 from tracekit.terminal import exact, mib, printable
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
-
-_BESIDE = ("block_slack", "pending_free", "cached")
 
 
 def write_summary(warehouse: Warehouse, source: str) -> None:
@@ -23,64 +21,14 @@ def write_summary(warehouse: Warehouse, source: str) -> None:
     if not summaries:
         print(f"{printable(source)}: no device has a segment or an event")
     for row in summaries:
-        print("\n".join(summary_lines(row, source)))
+        print("\n".join(summary.lines(row, source)))
         print()
         for moment in ledger.find_moments(warehouse, "peak", row["device"]):
             write_ledger(ledger.lines(warehouse, moment))
-            print(f"\n{evidence_line(ledger.evidence(warehouse, moment))}")
-            print(phase_line(ledger.phase_evidence(warehouse, row["device"])))
+            print(f"\n{summary.evidence_line(ledger.evidence(warehouse, moment))}")
+            print(summary.phase_line(ledger.phase_evidence(warehouse, row["device"])))
         for failed in oom.as_json(warehouse, row["device"], row["oom_count"]):
             print("\n" + "\n".join(oom.sentences(failed)))
-
-
-def summary_lines(row: Row, source: str) -> list[str]:
-    """What one row of the view device_summary says, in sentences."""
-    told = [f"{printable(source)}, device {row['device']}: {row['event_count']:,} events"]
-    if row["step_count"]:
-        told[0] += f", {row['step_count']:,} steps"
-    if row["event_count"] == 0:
-        told.append("No events were recorded: this is the state when the snapshot was taken.")
-    peak = f"peak {mib(row['peak_allocated_bytes'])} MiB allocated ({row['peak_allocated_bytes']:,} bytes)"
-    if row["peak_event_ix"] is None:
-        told.append(f"{peak}, held before the first event" if row["event_count"] else peak.replace("peak ", "", 1))
-    else:
-        where = f"at event {row['peak_event_ix']:,}"
-        if row["peak_step"] is not None:
-            where += f" in step {row['peak_step']}"
-        if row["peak_phase"] is not None:
-            where += f", {row['peak_phase']}"
-        told.append(f"{peak} {where}")
-        asker = printable(row["requested_by"]) if row["requested_by"] else "a stack without frames"
-        told.append(f"set by a request for {mib(row['request_bytes'])} MiB ({row['request_bytes']:,} bytes) by {asker}")
-    told.append(
-        f"reserved {mib(row['peak_reserved_bytes'])} MiB then,"
-        f" {mib(row['highest_reserved_bytes'])} MiB ({row['highest_reserved_bytes']:,} bytes) at most"
-    )
-    if row["oom_count"]:
-        told.append(f"out of memory: {row['oom_count']:,} requests failed; see: tracekit ledger DATASET --at oom")
-    told.append(f"replay: {row['verdict']}")
-    return told
-
-
-def evidence_line(rows: Sequence[Row]) -> str:
-    """How many bytes rest on each kind of evidence, in a sentence."""
-    total = sum(row["requested_bytes"] for row in rows)
-    if not total:
-        return "nothing is held"
-    parts = [
-        f"{'nothing' if row['evidence'] == 'none' else row['evidence']} {mib(row['requested_bytes'])} MiB"
-        f" ({100 * row['requested_bytes'] / total:.1f} %)"
-        for row in rows
-    ]
-    return f"the labels rest on: {', '.join(parts)}"
-
-
-def phase_line(told: Sequence[str]) -> str:
-    """What the phases rest on, in a sentence."""
-    words = {"annotation": "annotations", "stack": "stacks", "pattern": "the repeating pattern of allocations"}
-    if not told:
-        return "nothing in the recording tells phases"
-    return f"phases are told by {' and '.join(words[one] for one in told)}"
 
 
 def write_ledger_by(by: Sequence[str], grouped: Sequence[Row], rows: Sequence[Row]) -> None:
@@ -92,11 +40,11 @@ def write_ledger_by(by: Sequence[str], grouped: Sequence[Row], rows: Sequence[Ro
 
 def write_ledger(rows: Sequence[Row]) -> None:
     """Print an account: its allocations, what they add up to, and what the allocator keeps beside them."""
-    _write_account(["bucket"], [([row["bucket"]], row) for row in rows if row["bucket"] not in _BESIDE], rows)
+    _write_account(["bucket"], [([row["bucket"]], row) for row in rows if row["bucket"] not in ledger.BESIDE], rows)
 
 
 def _write_account(headers: list[str], lines: Sequence[tuple[list[str], Row]], rows: Sequence[Row]) -> None:
-    beside = {row["bucket"]: row for row in rows if row["bucket"] in _BESIDE}
+    beside = {row["bucket"]: row for row in rows if row["bucket"] in ledger.BESIDE}
     held = [row for row in rows if row["bucket"] not in beside]
     allocated = sum(row["held_bytes"] for row in held)
     requested = sum(row["requested_bytes"] for row in held)

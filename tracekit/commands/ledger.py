@@ -47,7 +47,7 @@ def command(
     With --by, the allocations are grouped by something else than their bucket, or by two things at once: --by
     phase,bucket.
     """
-    from tracekit import analysis, ledger, terminal
+    from tracekit import analysis, ledger, summary, terminal
     from tracekit.commands import account
     from tracekit.rules import read_rules
 
@@ -91,7 +91,7 @@ def command(
                 account.write_ledger_by(columns, one["ledger"], one["totals"])
             else:
                 account.write_ledger(one["ledger"])
-                print(f"\n{account.evidence_line(one['evidence'])}")
+                print(f"\n{summary.evidence_line(one['evidence'])}")
 
 
 def _columns(by: str | None, top: int | None, *, by_pool: bool) -> list[str]:
