@@ -65,10 +65,14 @@ def said(**changes: Any) -> list[str]:
 def test_three_sentences_say_how_high_of_what_and_at_what_price() -> None:
     assert said() == [
         "Device 0 held at most 8.0 MiB at event 12 of 1,000, in step 2, backward, when MmBackward0 asked for 1.0 MiB.",
-        "Of these 5.0 MiB, 62.5 %, are activation (saved by the forward for the backward), 2.0 MiB, 25.0 %, are"
-        " parameter and 1.0 MiB, 12.5 %, are input.",
-        "To hold them the allocator had 20.0 MiB reserved from the device, 12.0 MiB (60.0 %) of it free inside its"
-        " segments.",
+        (
+            "Of these 5.0 MiB, 62.5 %, are activation (saved by the forward for the backward), 2.0 MiB, 25.0 %, are"
+            " parameter and 1.0 MiB, 12.5 %, are input."
+        ),
+        (
+            "To hold them the allocator had 20.0 MiB reserved from the device, 12.0 MiB (60.0 %) of it free inside its"
+            " segments."
+        ),
     ]
 
 
@@ -90,21 +94,27 @@ def test_three_sentences_say_how_high_of_what_and_at_what_price() -> None:
         (
             {"highest_reserved_bytes": 22 * MIB},
             2,
-            "To hold them the allocator had 20.0 MiB reserved from the device, and at most 22.0 MiB at any time;"
-            " 12.0 MiB (60.0 %) of it free inside its segments.",
+            (
+                "To hold them the allocator had 20.0 MiB reserved from the device, and at most 22.0 MiB at any time;"
+                " 12.0 MiB (60.0 %) of it free inside its segments."
+            ),
         ),
         (
             {"failed": [FAILED]},
             2,
-            "It ran out of memory at event 999, when a stack without frames asked for 40.0 MiB and the largest usable"
-            " free piece had 6.0 MiB: fragmented, for live and asked bytes together are 48.0 MiB, no more than the"
-            " 50.0 MiB that it has had reserved before.",
+            (
+                "It ran out of memory at event 999, when a stack without frames asked for 40.0 MiB and the largest usable"
+                " free piece had 6.0 MiB: fragmented, for live and asked bytes together are 48.0 MiB, no more than the"
+                " 50.0 MiB that it has had reserved before."
+            ),
         ),
         (
             {"failed": [FAILED | {"verdict": "full", "requested_by": "mm"}]},
             2,
-            "It ran out of memory at event 999, when mm asked for 40.0 MiB and the largest usable free piece had 6.0 MiB:"
-            " full, for 48.0 MiB would have been live, and that much was refused.",
+            (
+                "It ran out of memory at event 999, when mm asked for 40.0 MiB and the largest usable free piece had 6.0"
+                " MiB: full, for 48.0 MiB would have been live, and that much was refused."
+            ),
         ),
     ],
 )
