@@ -103,17 +103,17 @@ def test_three_sentences_say_how_high_of_what_and_at_what_price() -> None:
             {"failed": [FAILED]},
             2,
             (
-                "It ran out of memory at event 999, when a stack without frames asked for 40.0 MiB and the largest usable"
-                " free piece had 6.0 MiB: fragmented, for live and asked bytes together are 48.0 MiB, no more than the"
-                " 50.0 MiB that it has had reserved before."
+                "It ran out of memory at event 999, when a stack without frames asked for 40.0 MiB and the largest"
+                " usable free piece had 6.0 MiB: fragmented, for live and asked bytes together are 48.0 MiB, no more"
+                " than the 50.0 MiB that it has had reserved before."
             ),
         ),
         (
             {"failed": [FAILED | {"verdict": "full", "requested_by": "mm"}]},
             2,
             (
-                "It ran out of memory at event 999, when mm asked for 40.0 MiB and the largest usable free piece had 6.0"
-                " MiB: full, for 48.0 MiB would have been live, and that much was refused."
+                "It ran out of memory at event 999, when mm asked for 40.0 MiB and the largest usable free piece had"
+                " 6.0 MiB: full, for 48.0 MiB would have been live, and that much was refused."
             ),
         ),
     ],
