@@ -14,7 +14,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,10 +90,8 @@ def train(
     torch.set_float32_matmul_precision("high" if args.tf32 else "highest")
     device = torch.device(args.device)
 
-    with r.phase("warmup"):  # the first product brings the library's scratch pad, 8.1 MiB on most GPUs, 32 on a Hopper
-        warm = torch.randn(64, 64, device=device)
-        warm = warm @ warm
-        del warm
+    with r.phase("warmup"):
+        warm_up(torch, device)
 
     with r.phase("load_model"):
         model = make_model(args).to(device)
@@ -105,28 +103,70 @@ def train(
 
     for _ in range(args.steps):
         begin_s = time.perf_counter()
-        step_losses: list[Tensor] = []
-        for _ in range(args.accumulate):
-            with r.phase("data"):
-                buffer = torch.randint(args.vocabulary, (args.batch, args.sequence + 1), device=device)  # (B, T + 1)
-                tokens, targets = buffer[:, :-1], buffer[:, 1:]  # (B, T) each, the second one word ahead
-            with r.phase("forward"), precision(args, torch), count_saved(args, torch, model, saved):
-                logits, loss = model(tokens, targets)
-                loss = loss / args.accumulate
-            with r.phase("backward"):
-                loss.backward()
-            step_losses.append(loss.detach())
-            del logits, loss, tokens, targets  # a name is a reference: logits alone would keep B x T x V numbers alive
-        with r.phase("optimizer"):
-            optimizer.step()
-        with r.phase("zero_grad"):
-            optimizer.zero_grad(set_to_none=True)
+        step_losses = train_once(args, torch, r, device, model, optimizer, saved)
         losses.append(sum(float(part) for part in step_losses))
         if device.type == "cuda":
             torch.cuda.synchronize()
         step_s.append(round(time.perf_counter() - begin_s, 4))
         r.note(losses=losses, step_s=step_s)
         r.step()
+
+
+def warm_up(torch: Any, device: torch.device) -> None:
+    """The first product brings the library's scratch pad, 8.1 MiB on most GPUs, 32 on a Hopper."""
+    warm = torch.randn(64, 64, device=device)
+    warm = warm @ warm
+    del warm
+
+
+def train_once(
+    args: argparse.Namespace,
+    torch: Any,
+    r: Any,
+    device: torch.device,
+    model: GPT2,
+    optimizer: torch.optim.Optimizer,
+    saved: list[int],
+) -> list[Tensor]:
+    """One step; the loss of each micro-batch."""
+    losses: list[Tensor] = []
+    for _ in range(args.accumulate):
+        with r.phase("data"):
+            buffer = torch.randint(args.vocabulary, (args.batch, args.sequence + 1), device=device)  # (B, T + 1)
+            tokens, targets = buffer[:, :-1], buffer[:, 1:]  # (B, T) each, the second one word ahead
+        with r.phase("forward"), precision(args, torch), count_saved(args, torch, model, saved):
+            logits, loss = model(tokens, targets)
+            loss = loss / args.accumulate
+        with r.phase("backward"):
+            loss.backward()
+        losses.append(loss.detach())
+        del logits, loss, tokens, targets  # a name is a reference: logits alone would keep B x T x V numbers alive
+    with r.phase("optimizer"):
+        optimizer.step()
+    with r.phase("zero_grad"):
+        optimizer.zero_grad(set_to_none=True)
+    return losses
+
+
+def build(device: torch.device, **options: Any) -> tuple[GPT2, torch.optim.Optimizer, Callable[[], list[Tensor]]]:
+    """The same step without a GPU, for `tracekit estimate capture/train_step.py:build --with batch=8`.
+
+    Args:
+        device: where it runs.
+        options: as the command line has them, with underscores: batch, sequence, precision, optimizer, ...
+    """
+    reach_neighbours()
+    import torch
+
+    args = make_parser().parse_args([])
+    unknown = options.keys() - vars(args).keys()
+    if unknown:
+        raise ValueError(f"there is no option {', '.join(sorted(unknown))}; there are {', '.join(vars(args))}")
+    vars(args).update(options)
+    warm_up(torch, device)
+    model = make_model(args).to(device)
+    optimizer = make_optimizer(args, torch, model)
+    return model, optimizer, lambda: train_once(args, torch, Unrecorded(), device, model, optimizer, [])
 
 
 def make_model(args: argparse.Namespace) -> GPT2:

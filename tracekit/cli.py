@@ -15,7 +15,10 @@ import click
 from tracekit import __version__
 from tracekit.errors import TracekitError
 
-VERBS = ("capture", "analyze", "ledger", "sql", "schema", "check", "why", "growth", "oom-message", "replay", "sweep")
+VERBS = (
+    *("capture", "analyze", "ledger", "sql", "schema", "check", "why", "growth", "oom-message", "replay", "sweep"),
+    "estimate",
+)
 """Every verb in the order of `--help`; each is the click command `command` of `tracekit.commands.<verb>`."""
 
 

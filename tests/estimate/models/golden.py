@@ -1,0 +1,28 @@
+"""The golden run as it was recorded: GPT-2 small in fp32 with AdamW; the model is capture/gpt2.py.
+
+What a step's variables hold lives until the next step gives them new values, as it did in that script's loop.
+"""
+# pyright: basic
+
+import torch
+from gpt2 import GPT2, Config  # pyright: ignore[reportMissingImports]
+
+
+def build(device, batch=8, sequence=1024):
+    """The model, its optimizer and one step."""
+    warm = torch.randn(64, 64, device=device)
+    warm = warm @ warm
+    del warm
+    model = GPT2(Config()).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    held = {}
+
+    def step():
+        held["buffer"] = torch.randint(50_257, (batch, sequence + 1), device=device)
+        tokens, targets = held["buffer"][:, :-1], held["buffer"][:, 1:]
+        held["logits"], held["loss"] = model(tokens, targets)
+        (held["loss"] / 1).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return model, optimizer, step

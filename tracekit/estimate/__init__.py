@@ -1,0 +1,1 @@
+"""Estimates of a step that never ran on a GPU: by formula, and traced. Nothing is printed here."""

@@ -1,0 +1,414 @@
+"""What a CUDA kernel asks of the allocator: its outputs in their order, and the scratch memory that a meta trace hides.
+
+A recipe is a function of shapes, strides and item sizes, and of the card; torch is not known here. Formulas are
+re-stated from ATen's sources where those say them, and say so where they were read off recordings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from tracekit.estimate.traced import reduction
+from tracekit.estimate.traced.cards import Card
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tensor as a kernel sees it: sizes and strides in elements, bytes of an element, and its dtype's name."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    item_bytes: int
+    dtype: str
+
+    @property
+    def count(self) -> int:
+        """Its elements."""
+        return prod(self.sizes)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements, laid side by side."""
+        return self.count * self.item_bytes
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether its elements lie side by side, the last dimension's first."""
+        step = 1
+        for size, stride in zip(reversed(self.sizes), reversed(self.strides), strict=True):
+            if size != 1 and stride != step:
+                return False
+            step *= size
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an operator.
+
+    Attributes:
+        name: the operator without its overload: sum, _softmax.
+        arguments: what it was given, by name; tensors as `Shape`, lists of them as lists.
+        outputs: what it returned; None where that is no tensor.
+        is_new: whether each output has a storage of its own.
+        card: the GPU.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    outputs: Sequence[Shape | None]
+    is_new: Sequence[bool]
+    card: Card
+
+    def tensor(self, name: str) -> Shape:
+        """An argument that is a tensor."""
+        value = self.arguments[name]
+        if not isinstance(value, Shape):
+            raise TypeError(f"{self.name} was given no tensor as {name}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """An output's storage is allocated."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Scratch memory is taken; `frame` is the C++ function that asks for it, where it is not the operator."""
+
+    key: str
+    byte_count: int
+    frame: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Scratch memory is given back."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A library needs its workspace: one a thread and a stream, taken once and kept."""
+
+    library: str
+
+
+Step = Out | Take | Drop | Workspace
+Recipe = Callable[[Call], Iterator[Step]]
+
+RECIPES: dict[str, Recipe] = {}
+"""Operators that do more than allocate their outputs in order."""
+
+PLAIN: frozenset[str] = frozenset(Path(__file__).with_name("plain_operators.txt").read_text(encoding="utf-8").split())
+"""Operators known to allocate their outputs, in order, and nothing else; pointwise ones and views besides."""
+
+
+def is_known(name: str) -> bool:
+    """Whether it is known what an operator allocates; pointwise operators and views need not be asked about."""
+    return name in RECIPES or name in PLAIN
+
+
+def steps(call: Call) -> Iterator[Step]:
+    """What a call asks of the allocator, in order."""
+    recipe = RECIPES.get(call.name)
+    yield from outputs(call) if recipe is None else recipe(call)
+
+
+def outputs(call: Call, *order: int) -> Iterator[Step]:
+    """The outputs that own a storage, in their order or in the one given."""
+    for index in order or range(len(call.outputs)):
+        if call.outputs[index] is not None and call.is_new[index]:
+            yield Out(index)
+
+
+def _recipe(*names: str) -> Callable[[Recipe], Recipe]:
+    def enter(recipe: Recipe) -> Recipe:
+        for name in names:
+            RECIPES[name] = recipe
+        return recipe
+
+    return enter
+
+
+def _copied(shape: Shape, key: str) -> Iterator[Step]:
+    """A contiguous copy of a tensor that is not contiguous."""
+    if not shape.is_contiguous:
+        yield Take(key, shape.bytes, "at::native::contiguous(...)")
+
+
+def _dropped(shape: Shape, key: str) -> Iterator[Step]:
+    if not shape.is_contiguous:
+        yield Drop(key)
+
+
+# Products
+
+
+@_recipe("mm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "addr", "_int_mm")
+def _product(call: Call) -> Iterator[Step]:
+    yield from outputs(call)
+    yield Workspace("cublas")
+
+
+@_recipe("addmm", "_addmm_activation")
+def _product_with_bias(call: Call) -> Iterator[Step]:
+    """With a vector as bias cublasLt does it (aten/src/ATen/native/cuda/Blas.cpp)."""
+    bias, one, other = call.tensor("self"), call.tensor("mat1"), call.tensor("mat2")
+    is_fused = (
+        len(bias.sizes) == 1
+        and bias.is_contiguous
+        and bias.sizes[0] == other.sizes[1]
+        and bias.dtype in ("float64", "float32", "float16", "bfloat16")
+        and call.arguments.get("beta", 1) == 1
+        and call.arguments.get("alpha", 1) == 1
+        and one.sizes[0] > 1
+        and other.sizes[0] > 1
+        and other.sizes[1] > 1
+    )
+    yield from outputs(call)
+    yield Workspace("cublaslt" if is_fused else "cublas")
+
+
+# Reductions
+
+
+def _reduced_dims(call: Call, shape: Shape) -> set[int]:
+    dim = call.arguments.get("dim")
+    if dim is None or dim == []:
+        return set(range(len(shape.sizes)))
+    listed: list[int] = [dim] if isinstance(dim, int) else dim
+    return {one % max(len(shape.sizes), 1) for one in listed}
+
+
+def _scratch(call: Call, shape: Shape, dims: set[int], sum_bytes: int) -> Iterator[Step]:
+    partial, semaphores = reduction.scratch(shape.sizes, shape.strides, dims, sum_bytes, call.card)
+    if partial:
+        yield Take("partial", partial)
+        yield Take("semaphores", semaphores)
+        yield Drop("semaphores")
+        yield Drop("partial")
+
+
+@_recipe("sum", "mean", "prod", "amax", "amin", "nansum", "any", "all", "norm", "linalg_vector_norm", "count_nonzero")
+def _reduce(call: Call) -> Iterator[Step]:
+    shape = call.tensor("self")
+    yield from outputs(call)
+    first = call.outputs[0]
+    sum_bytes = 1 if call.name in ("any", "all") else max(4, shape.item_bytes, first.item_bytes if first else 0)
+    yield from _scratch(call, shape, _reduced_dims(call, shape), sum_bytes)
+
+
+@_recipe("argmax", "argmin", "max", "min")
+def _reduce_with_index(call: Call) -> Iterator[Step]:
+    """A value and its index are reduced together; a maximum of two tensors is pointwise."""
+    yield from outputs(call)
+    if "other" not in call.arguments:
+        shape = call.tensor("self")
+        has_index = call.name.startswith("arg")
+        sum_bytes = max(8, shape.item_bytes) + 8 if has_index else max(4, shape.item_bytes)
+        yield from _scratch(call, shape, _reduced_dims(call, shape), sum_bytes)
+
+
+@_recipe("var", "std", "var_mean", "std_mean")
+def _reduce_moments(call: Call) -> Iterator[Step]:
+    """Mean, sum of squares and two counts are reduced together (Welford)."""
+    shape = call.tensor("self")
+    yield from outputs(call)
+    yield from _scratch(call, shape, _reduced_dims(call, shape), 16 if shape.item_bytes <= 4 else 32)
+
+
+@_recipe("_foreach_norm")
+def _foreach_norm(call: Call) -> Iterator[Step]:
+    """Partial norms by chunks of 65,536 elements, 320 a launch (ForeachReduceOp.cu): a float each."""
+    shapes: list[Shape] = call.arguments["self"]
+    chunks = max((-(-shape.count // 65_536) for shape in shapes), default=0)
+    yield Take("partial", len(shapes) * chunks * 4)
+    yield from outputs(call)
+    yield Drop("partial")
+
+
+# Softmax, normalisation, loss
+
+
+@_recipe("_softmax_backward_data")
+def _softmax_backward(call: Call) -> Iterator[Step]:
+    """The product of gradient and output is made first (aten/src/ATen/native/cuda/SoftMax.cu)."""
+    first = call.outputs[0]
+    yield from outputs(call)
+    if first is not None and call.is_new[0]:
+        yield Take("product", first.bytes, "at::_ops::mul_Tensor::call(...)")
+        yield Drop("product")
+
+
+@_recipe("native_layer_norm_backward")
+def _layer_norm_backward(call: Call) -> Iterator[Step]:
+    """A tall and narrow input has its two weight gradients summed up in parts (layer_norm_kernel.cu)."""
+    shape = call.tensor("input")
+    inner = prod(call.arguments["normalized_shape"])
+    rows = shape.count // max(inner, 1)
+    gradient = call.tensor("grad_out")
+    yield from _copied(gradient, "gradient")
+    yield from _copied(shape, "input")
+    yield from outputs(call)
+    if rows > 65_536 and inner // 32 < call.card.processors // 2:
+        parts = -(-rows // 32)
+        for key in ("weight parts", "bias parts"):
+            yield Take(key, parts * inner * shape.item_bytes)
+        for key in ("weight parts", "bias parts"):
+            yield Drop(key)
+    yield from _dropped(shape, "input")
+    yield from _dropped(gradient, "gradient")
+
+
+@_recipe("native_layer_norm")
+def _layer_norm(call: Call) -> Iterator[Step]:
+    shape = call.tensor("input")
+    yield from _copied(shape, "input")
+    yield from outputs(call)
+    yield from _dropped(shape, "input")
+
+
+@_recipe("native_group_norm")
+def _group_norm(call: Call) -> Iterator[Step]:
+    """A factor and a summand for each channel of each sample (group_norm_kernel.cu)."""
+    rows = call.arguments["N"] * call.arguments["C"]
+    yield from outputs(call)
+    if call.arguments["HxW"] > 1:
+        for key in ("factor", "summand"):
+            yield Take(key, rows * max(4, call.tensor("input").item_bytes))
+        for key in ("summand", "factor"):
+            yield Drop(key)
+
+
+@_recipe("native_group_norm_backward")
+def _group_norm_backward(call: Call) -> Iterator[Step]:
+    """Two sums for each channel of each sample, then factors by channel and by group (group_norm_kernel.cu)."""
+    item = max(4, call.tensor("input").item_bytes)
+    samples, channels, groups = call.arguments["N"], call.arguments["C"], call.arguments["group"]
+    yield from outputs(call)
+    keys = [("ds", channels), ("db", channels), ("c1", channels), ("c2", groups), ("c3", groups)]
+    for key, count in keys:
+        yield Take(key, samples * count * item)
+    for key, _ in reversed(keys):
+        yield Drop(key)
+
+
+# Indexing
+
+
+@_recipe("embedding")
+def _embedding(call: Call) -> Iterator[Step]:
+    """Indices that cannot be seen as one row are copied into one."""
+    indices = call.tensor("indices")
+    yield from _copied(indices, "indices")
+    yield from outputs(call)
+    yield from _dropped(indices, "indices")
+
+
+MOST_UNSORTED = 3_072
+"""Up to so many indices the gradient of an embedding is summed up without sorting (Embedding.cu)."""
+
+
+def _sort_scratch(count: int, item_bytes: int) -> int:
+    """Bytes of cub's radix sort of keys and values; the constants were read off recordings (torch 2.11, sm_90)."""
+    return 2 * count * item_bytes + 16_895 + 1_024 * -(-count // 5_120)
+
+
+@_recipe("embedding_dense_backward")
+def _embedding_backward(call: Call) -> Iterator[Step]:
+    """Indices are sorted, then gradients are summed up in parts of ten (Embedding.cu, EmbeddingBackwardKernel.cu)."""
+    indices, gradient = call.tensor("indices"), call.tensor("grad_output")
+    words, count, item = call.arguments["num_weights"], indices.count, indices.item_bytes
+    width = gradient.sizes[-1] if gradient.sizes else 1
+    yield from _copied(gradient, "gradient")
+    yield from _copied(indices, "indices")
+    if count <= MOST_UNSORTED:
+        yield from outputs(call)
+    else:
+        segments = min(count, words)
+        parts = count // 10 + segments
+        yield Take("sorted", count * item)
+        yield Take("order", count * item)
+        yield Take("range", count * item, "at::_ops::arange_start_out::call(...)")
+        yield Take("sort", _sort_scratch(count, item))
+        yield Drop("sort")
+        yield Drop("range")
+        yield from outputs(call)
+        yield Take("segment offsets", count * item)
+        yield Take("segment count", 8)
+        yield Take("unique keys", count * item)
+        yield Take("unique", 1_279)
+        yield Drop("unique")
+        yield Drop("unique keys")
+        yield Take("parts", segments * item)
+        yield Take("part offsets", segments * item)
+        yield Take("scan", 1_279)
+        yield Drop("scan")
+        yield Take("part count", 8)
+        yield Take("part starts", parts * item)
+        yield Take("part sums", parts * -(-width // 32) * 32 * max(4, gradient.item_bytes))
+        for key in ("part sums", "part starts", "part count", "part offsets", "parts", "segment count"):
+            yield Drop(key)
+        for key in ("segment offsets", "order", "sorted"):
+            yield Drop(key)
+    yield from _dropped(indices, "indices")
+    yield from _dropped(gradient, "gradient")
+
+
+# Attention
+
+
+@_recipe("_scaled_dot_product_efficient_attention")
+def _efficient_attention(call: Call) -> Iterator[Step]:
+    """The output comes before the log-sums; the seeds are on the host."""
+    yield from outputs(call, 0, 1)
+
+
+@_recipe("_scaled_dot_product_efficient_attention_backward")
+def _efficient_attention_backward(call: Call) -> Iterator[Step]:
+    """Gradients, the product with the output and its sum, and a workspace (attention_backward.cu)."""
+    gradient, query, key = call.tensor("grad_out_"), call.tensor("query"), call.tensor("key")
+    batch, heads, length, width = query.sizes
+    yield from _copied(gradient, "gradient")
+    yield from outputs(call)
+    is_half = query.item_bytes < 4
+    yield Take("product", batch * heads * length * width * (query.item_bytes if is_half else 4))
+    yield Take("delta", batch * heads * length * 4)
+    yield Drop("product")
+    yield Take("delta copy", batch * heads * length * 4)
+    yield Drop("delta")
+    yield Take("workspace", batch * heads * -(-length // 64) * -(-width // 64) * (16 + 64 * 64 * 4))
+    yield Drop("workspace")
+    yield Drop("delta copy")
+    del key
+    yield from _dropped(gradient, "gradient")
+
+
+@_recipe("_scaled_dot_product_cudnn_attention")
+def _cudnn_attention(call: Call) -> Iterator[Step]:
+    """Seed and offset come first; cuDNN takes 256 bytes for itself (read off recordings, torch 2.11, sm_90)."""
+    yield from outputs(call, 6, 7, 0, 1)
+    yield Take("workspace", 256, "run_cudnn_SDP_fprop(...)")
+    yield Drop("workspace")
+
+
+@_recipe("_scaled_dot_product_cudnn_attention_backward")
+def _cudnn_attention_backward(call: Call) -> Iterator[Step]:
+    """A float gradient of the queries, sums, and with fewer key heads two expanded ones (read off recordings)."""
+    query, key = call.tensor("query"), call.tensor("key")
+    batch, heads, length, width = query.sizes
+    workspace = batch * heads * length * width * 4 + batch * heads * length * 4 + 256
+    if key.sizes[1] != heads:
+        workspace += 2 * batch * heads * key.sizes[2] * width * query.item_bytes
+    yield from outputs(call)
+    yield Take("workspace", workspace, "run_cudnn_SDP_bprop(...)")
+    yield Drop("workspace")
