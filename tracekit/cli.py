@@ -16,7 +16,18 @@ from tracekit import __version__
 from tracekit.errors import TracekitError
 
 VERBS = (
-    *("capture", "analyze", "ledger", "sql", "schema", "check", "why", "growth", "oom-message", "replay", "sweep"),
+    "capture",
+    "analyze",
+    "ledger",
+    "sql",
+    "schema",
+    "check",
+    "why",
+    "growth",
+    "chart",
+    "oom-message",
+    "replay",
+    "sweep",
     "estimate",
 )
 """Every verb in the order of `--help`; each is the click command `command` of `tracekit.commands.<verb>`."""

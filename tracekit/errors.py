@@ -36,3 +36,11 @@ class QueryError(TracekitError):
 
 class RulesError(TracekitError):
     """A file of bucket rules with a row that cannot be used."""
+
+
+class ChartError(TracekitError):
+    """A picture that cannot be drawn: there is no such chart, or the dataset has nothing for it."""
+
+
+class OutputError(TracekitError):
+    """A file that cannot be written, or that is in the way."""

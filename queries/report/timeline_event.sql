@@ -1,0 +1,57 @@
+-- One event of one device that a drawn timeline keeps: of each of bin_count equal runs of events the first, the last, the
+-- lowest, the highest, and the one with the most reserved, so that no peak is lost; -1 is the opening state.
+-- layer: report
+-- grain: event_ix
+-- reads: device, running_bytes
+-- parameters: of_device, bin_count
+--   event_ix: the event
+--   allocated_bytes: bytes in blocks that the program holds after it
+--   active_bytes: those, and blocks waiting for another stream
+--   reserved_bytes: bytes in segments
+--   high_water_bytes: the most allocated so far
+with state as materialized (
+    select
+        running_bytes.event_ix,
+        running_bytes.allocated_bytes,
+        running_bytes.active_bytes,
+        running_bytes.reserved_bytes,
+        (running_bytes.event_ix + 1) * bin_count // (device.event_count + 1) as bin_ix
+    from running_bytes
+    inner join device on running_bytes.device = device.device
+    where running_bytes.device = of_device
+),
+
+-- the first event of the largest value as one number, see moment; of the lowest ones the last, as a block just dropped
+-- waits for one event more before it is back in the pool
+binned as (
+    select
+        min(event_ix) as first_ix,
+        max(event_ix) as last_ix,
+        (4294967294 - min(allocated_bytes::hugeint * 4294967296 + 4294967294 - event_ix) % 4294967296)::bigint as lowest_ix,
+        (4294967294 - max(allocated_bytes::hugeint * 4294967296 + 4294967294 - event_ix) % 4294967296)::bigint as highest_ix,
+        (4294967294 - max(reserved_bytes::hugeint * 4294967296 + 4294967294 - event_ix) % 4294967296)::bigint as most_reserved_ix
+    from state
+    group by bin_ix
+),
+
+kept as (
+    select first_ix as event_ix from binned
+    union
+    select last_ix as event_ix from binned
+    union
+    select lowest_ix as event_ix from binned
+    union
+    select highest_ix as event_ix from binned
+    union
+    select most_reserved_ix as event_ix from binned
+)
+
+select
+    state.event_ix::bigint as event_ix,
+    state.allocated_bytes,
+    state.active_bytes,
+    state.reserved_bytes,
+    max(state.allocated_bytes) over (order by state.event_ix) as high_water_bytes
+from state
+inner join kept on state.event_ix = kept.event_ix
+order by state.event_ix

@@ -1,0 +1,197 @@
+"""Every chart: what it draws is written down, how much goes into it is bounded, and what it says is true."""
+
+# pyarrow's stubs leave many generics open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from tests.charts import golden
+from tracekit import cli
+from tracekit.charts import CHARTS, Chart, Request, render, theme
+from tracekit.charts.chart import MOST_ROWS
+from tracekit.commands import chart as verb
+from tracekit.errors import OutputError, TracekitError
+from tracekit.warehouse import Warehouse
+
+PEAK = 17_882_019_840
+
+every_chart = pytest.mark.parametrize("chart", CHARTS.values(), ids=list(CHARTS))
+
+
+def drawable(chart: Chart, sample: Warehouse) -> Chart:
+    reason = chart.why_not(sample, Request())
+    if reason:
+        pytest.skip(f"the sample has none: {reason}")
+    return chart
+
+
+@every_chart
+def test_the_drawing_is_the_one_written_down(chart: Chart, sample: Warehouse) -> None:
+    found = golden.outline(drawable(chart, sample), sample)
+    expected = json.loads((golden.FOLDER / f"{chart.name}.json").read_text(encoding="utf-8"))
+    assert found == expected, "where the change is meant: python -m tests.charts.golden"
+
+
+@every_chart
+def test_rows_are_few_and_bytes_are_whole(chart: Chart, sample: Warehouse) -> None:
+    tables = drawable(chart, sample).data(sample, Request())
+    assert chart.table in tables
+    for name, table in tables.items():
+        assert table.num_rows < MOST_ROWS, name
+        wrong = [
+            field.name for field in table.schema if field.name.endswith("_bytes") and "int64" not in str(field.type)
+        ]
+        assert wrong == [], name
+
+
+@every_chart
+def test_every_name_the_drawing_asks_for_is_there(chart: Chart, sample: Warehouse) -> None:
+    """Data by its name, and each parameter that a page may drive."""
+    drawn = render.spec(drawable(chart, sample), chart.data(sample, Request()))
+    text = json.dumps({name: value for name, value in drawn.items() if name != "datasets"})
+    assert drawn["datasets"].keys() >= {one["name"] for one in _data(drawn)}
+    for name in chart.params:
+        assert f'"name": "{name}"' in text
+
+
+@every_chart
+@pytest.mark.parametrize("suffix", render.SUFFIXES)
+def test_each_format(chart: Chart, suffix: str, sample: Warehouse) -> None:
+    tables = drawable(chart, sample).data(sample, Request(bins=60))
+    content = render.render(chart, tables, suffix)
+    if suffix == ".svg":
+        assert ElementTree.fromstring(content).tag.endswith("svg")  # noqa: S314 - made here
+    elif suffix == ".png":
+        assert content.startswith(b"\x89PNG")
+    elif suffix == ".json":
+        assert json.loads(content)["datasets"].keys() == tables.keys()
+    else:
+        page = content.decode()
+        assert "http://" not in page.split("<body>")[0]
+        assert "<script src" not in page
+        assert "<link" not in page
+
+
+@every_chart
+def test_paper_changes_no_bucket(chart: Chart, sample: Warehouse) -> None:
+    tables = drawable(chart, sample).data(sample, Request(bins=60))
+    light, dark = (json.loads(render.render(chart, tables, ".json", dark=dark)) for dark in (False, True))
+    assert light.pop("config") != dark.pop("config")
+    assert light == dark
+
+
+def test_ledger_adds_up_to_what_is_reserved(sample: Warehouse) -> None:
+    tables = CHARTS["ledger"].data(sample, Request())
+    (moment,) = tables["moment"].to_pylist()
+    lines = tables["ledger"].to_pylist()
+    assert (moment["event_ix"], moment["allocated_bytes"]) == (3815, PEAK)
+    assert sum(row["entry_bytes"] for row in lines) == moment["reserved_bytes"]
+    assert sum(row["share_ratio"] for row in lines) == pytest.approx(1)
+    assert (
+        CHARTS["ledger"]
+        .describe(tables)
+        .startswith("At event 3,815, step 2, backward, 17,053.6 MiB (17,882,019,840 bytes) are allocated")
+    )
+
+
+def test_timeline_keeps_the_peak_with_its_asker(sample: Warehouse) -> None:
+    for bins in (1, 7, 900):
+        tables = CHARTS["timeline"].data(sample, Request(bins=bins))
+        highest = max(tables["timeline"].to_pylist(), key=lambda row: row["allocated_bytes"])
+        assert (highest["event_ix"], highest["allocated_bytes"]) == (3815, PEAK)
+        assert highest["requested_by"] == "LogSoftmaxBackward0"
+        assert highest["event_bucket"] == "logits_and_loss"
+    said = CHARTS["timeline"].describe(tables)
+    assert "peak: 17,053.6 MiB (17,882,019,840 bytes) allocated at event 3,815, step 2, backward" in said
+    assert "requested by LogSoftmaxBackward0" in said
+
+
+def test_a_state_without_events_has_a_ledger_and_no_timeline(shared: Path) -> None:
+    from tracekit.analysis import open_any
+
+    with open_any(shared / "captures" / "small_nohistory.pickle.xz") as state:
+        assert CHARTS["ledger"].why_not(state, Request()) is None
+        assert CHARTS["timeline"].why_not(state, Request()) == "no events were recorded, so there is only one state"
+        assert render.spec(CHARTS["ledger"], CHARTS["ledger"].data(state, Request()))["datasets"]["ledger"]
+
+
+def test_help_names_every_chart_with_its_question() -> None:
+    told = CliRunner().invoke(verb.command, ["--help"]).output
+    for chart in CHARTS.values():
+        assert f"{chart.name:<13}{chart.question}" in told
+
+
+def test_command_writes_a_file_and_says_what_is_in_it(
+    sample_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "ledger.svg"
+    with pytest.raises(SystemExit) as left:
+        cli.main(["chart", str(sample_dataset), "ledger", "-o", str(file)])
+    assert not left.value.code
+    assert "activation" in file.read_text(encoding="utf-8")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"{file}: At event 3,815")
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.svg"]
+
+
+def test_command_overwrites_nothing_unasked(sample_dataset: Path, tmp_path: Path) -> None:
+    file = tmp_path / "ledger.json"
+    file.write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputError, match=r"ledger\.json exists already"):
+        run(str(sample_dataset), "ledger", "-o", str(file))
+    assert file.read_text(encoding="utf-8") == "mine"
+    run(str(sample_dataset), "ledger", "-o", str(file), "--force", "-q")
+    assert json.loads(file.read_text(encoding="utf-8"))["datasets"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["mountain", "-o", "x.svg"], "there is no chart called 'mountain'"),
+        (["ledger", "-o", "x.pdf"], "'x.pdf' does not say what to write"),
+        (["ledger", "-o", "nowhere/x.svg"], "there is no folder nowhere"),
+        (["ledger", "-o", "x.svg", "--at", "noon"], "the recording has no moment 'noon'"),
+        (["ledger", "-o", "x.svg", "--device", "3"], "the recording has no device 3"),
+    ],
+)
+def test_command_says_what_is_wrong(
+    arguments: list[str], problem: str, sample_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TracekitError) as found:
+        run(str(sample_dataset), *arguments)
+    assert found.value.problem.startswith(problem)
+    assert list(tmp_path.iterdir()) == []
+
+
+def run(*arguments: str) -> None:
+    verb.command.main(list(arguments), standalone_mode=False)
+
+
+def test_a_bucket_has_one_colour_by_its_name() -> None:
+    colours = list(theme.BUCKET_COLOURS.values())
+    assert len(set(colours)) == len(colours)
+    first, last = theme.colour("activation"), theme.colour("parameter")
+    assert theme.bucket_scale(["activation", "parameter"]).to_dict()["range"] == [first, last]
+    assert theme.colour("a_bucket_of_my_own") == theme.colour("a_bucket_of_my_own")
+
+
+def test_every_bucket_has_a_colour(sample: Warehouse) -> None:
+    assert theme.BUCKET_COLOURS.keys() == {row["bucket"] for row in sample.rows("select bucket from bucket")}
+
+
+def _data(node: Any) -> list[dict[str, Any]]:
+    """Every reference to named data in a specification."""
+    if isinstance(node, dict):
+        here = [node["data"]] if isinstance(node.get("data"), dict) and "name" in node["data"] else []
+        return here + [one for name, child in node.items() if name != "datasets" for one in _data(child)]
+    return [one for child in node for one in _data(child)] if isinstance(node, list) else []

@@ -1,0 +1,26 @@
+"""Pictures of a dataset: each answers one question from small tables made by queries/report/.
+
+One file a chart; `CHARTS` is the list of them.
+"""
+
+from __future__ import annotations
+
+from tracekit.charts import ledger, timeline
+from tracekit.charts.chart import Chart, Request
+from tracekit.errors import ChartError
+
+__all__ = ["CHARTS", "Chart", "Request", "named"]
+
+CHARTS: dict[str, Chart] = {chart.name: chart for chart in (timeline.CHART, ledger.CHART)}
+"""Every chart by the name that `tracekit chart` knows, in the order in which a page shows them."""
+
+
+def named(name: str) -> Chart:
+    """The chart of a name.
+
+    Raises:
+        ChartError: where there is none.
+    """
+    if name not in CHARTS:
+        raise ChartError(f"there is no chart called {name!r}", f"charts: {', '.join(CHARTS)}")
+    return CHARTS[name]

@@ -1,0 +1,56 @@
+"""Axes of bytes: ticks at whole binary units, whatever the range; d3's own know only decimal ones.
+
+No chart and no number is known here.
+"""
+
+from __future__ import annotations
+
+import altair as alt
+
+from tracekit.units import GIB, KIB, MIB
+
+_UNITS = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "bytes"))
+_NICE = (1, 2, 5)
+
+
+def unit_of(highest: int) -> tuple[int, str]:
+    """The largest unit of which a range holds at least two, as bytes and name."""
+    return next(((size, name) for size, name in _UNITS if highest >= 2 * size), _UNITS[-1])
+
+
+def ticks(highest: int, most: int = 6) -> list[int]:
+    """Values from 0 to the first one at or above `highest`, at 1, 2 or 5 times a power of ten of its unit."""
+    unit, _ = unit_of(highest)
+    power = 1
+    while True:
+        for nice in _NICE:
+            step = nice * power * unit
+            count = -(-max(highest, 1) // step)
+            if count <= most:
+                return [step * index for index in range(count + 1)]
+        power *= 10
+
+
+def bytes_axis(highest: int, title: str | None, most: int = 6, **more: object) -> alt.Axis:
+    """An axis of bytes from 0 to the last of `ticks`."""
+    unit, name = unit_of(highest)
+    return alt.Axis(
+        title=title,
+        values=ticks(highest, most),
+        labelExpr=f"format(datum.value / {unit}, ',') + ' {name}'",
+        **more,  # pyright: ignore[reportArgumentType] - altair's own words
+    )
+
+
+def bytes_scale(highest: int, most: int = 6, **more: object) -> alt.Scale:
+    """The scale of `bytes_axis`."""
+    return alt.Scale(domain=[0, ticks(highest, most)[-1]], nice=False, **more)  # pyright: ignore[reportArgumentType]
+
+
+def mib_text(field: str) -> str:
+    """A Vega expression for bytes as MiB with one decimal, as every printed table has them.
+
+    d3 rounds a half up and Python to the even digit: 17.25 MiB must not be 17.3 here and 17.2 there.
+    """
+    is_half = f"{field} / {MIB} * 10 % 2 == 0.5"
+    return f"format({field} / {MIB} - ({is_half} ? 0.01 : 0), ',.1f') + ' MiB'"

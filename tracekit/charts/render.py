@@ -1,0 +1,86 @@
+"""A chart becomes a file: SVG and PNG by vl-convert, Vega-Lite as JSON, or a page that needs no network.
+
+What is drawn belongs to each chart; here are formats only.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from tracekit.charts import theme
+from tracekit.charts.chart import Chart, Tables
+from tracekit.errors import ChartError
+
+SUFFIXES = (".svg", ".png", ".html", ".json")
+"""What a chart can be written as."""
+
+
+def suffix_of(path: Path) -> str:
+    """How a file is to be written, by its name.
+
+    Raises:
+        ChartError: where its suffix is none of `SUFFIXES`.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ChartError(f"{path.name!r} does not say what to write", f"end the name with one of {', '.join(SUFFIXES)}")
+    return suffix
+
+
+def spec(chart: Chart, tables: Tables) -> dict[str, Any]:
+    """A chart as plain Vega-Lite, its rows under `datasets` by the tables' names; its config is the theme's to add."""
+    drawn = outline(chart, tables)
+    drawn["datasets"] = {name: table.to_pylist() for name, table in tables.items()}
+    return drawn
+
+
+def outline(chart: Chart, tables: Tables) -> dict[str, Any]:
+    """A chart as plain Vega-Lite without a row of data."""
+    drawn: dict[str, Any] = chart.draw(tables).to_dict()
+    drawn.pop("config", None)
+    drawn["description"] = chart.describe(tables)
+    return drawn
+
+
+def render(chart: Chart, tables: Tables, suffix: str, *, dark: bool = False) -> bytes:
+    """The bytes of a file of one of `SUFFIXES`."""
+    drawn = spec(chart, tables) | {"config": theme.config(dark=dark)}
+    if suffix == ".json":
+        return (json.dumps(drawn, indent=1, ensure_ascii=False) + "\n").encode()
+    if suffix == ".svg":
+        return vl_convert.vegalite_to_svg(drawn).encode()
+    if suffix == ".png":
+        return vl_convert.vegalite_to_png(drawn, scale=1.5)
+    return _page(chart, drawn).encode()
+
+
+@cache
+def library() -> str:
+    """Vega, Vega-Lite and their embedding as one script, which asks for nothing; it defines `vegaEmbed`."""
+    return vl_convert.javascript_bundle("")
+
+
+def script_json(value: object) -> str:
+    """JSON that may stand inside a script element: no text in it can end the element or begin another."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _page(chart: Chart, drawn: dict[str, Any]) -> str:
+    title = html.escape(f"{chart.title} - tracekit")
+    options = {"actions": False, "renderer": "canvas"}
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        "<style>body{margin:24px;font-family:system-ui,sans-serif;background:"
+        f"{drawn['config']['background']}}}</style></head>\n"
+        f'<body><div id="chart" role="img" aria-label="{html.escape(drawn["description"])}"></div>\n'
+        f'<script type="module">{library()}</script>\n'
+        f'<script type="module">vegaEmbed("#chart", {script_json(drawn)}, {json.dumps(options)});</script>\n'
+        "</body></html>\n"
+    )

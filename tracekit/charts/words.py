@@ -1,0 +1,42 @@
+"""Words that charts share: a moment, a size, a list of the largest lines.
+
+Numbers come finished; nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracekit.units import format_mib
+
+Row = dict[str, Any]
+
+
+def size(count: int) -> str:
+    """Bytes for a person who may want to check them: MiB, and exactly."""
+    return f"{format_mib(count)} MiB ({count:,} bytes)"
+
+
+def where(row: Row) -> str:
+    """When a moment is: `event 3,815, step 2, backward`; before the first event where it is the opening state."""
+    if row["event_ix"] is None or row["event_ix"] < 0:
+        return "before the first event"
+    told = [f"event {row['event_ix']:,}"]
+    if row.get("step") is not None:
+        told.append(f"step {row['step']}")
+    if row.get("phase") is not None:
+        told.append(row["phase"])
+    return ", ".join(told)
+
+
+def asker(row: Row) -> str:
+    """Who made a request, as far as the recording tells."""
+    return row["requested_by"] or "a stack without frames"
+
+
+def largest(rows: Sequence[Row], name: str, value: str, most: int = 4) -> str:
+    """The largest rows in words: `activation 9,277.6 MiB, logits_and_loss 6,282.1 MiB and 3 more`."""
+    ordered = sorted(rows, key=lambda row: -row[value])
+    told = ", ".join(f"{row[name]} {format_mib(row[value])} MiB" for row in ordered[:most])
+    return told + (f" and {len(ordered) - most:,} more" if len(ordered) > most else "")
