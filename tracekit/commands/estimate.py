@@ -1,70 +1,19 @@
-"""`tracekit estimate`: a step that never ran on a GPU, printed."""
+"""`tracekit estimate`: a step that never ran on a GPU. What MODEL is decides which of the kinds of estimate is meant.
+
+Each kind has a module with its own options; nothing else is decided here.
+"""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import click
 
-from tracekit.commands import options
 
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(arguments: tuple[str, ...]) -> None:
+    """A step that never ran on a GPU: its ledger, its peak, whether it fits (-h lists its options)."""
+    from tracekit.commands import estimate_model, estimate_script
+    from tracekit.estimate.traced.script import is_script
 
-@click.command("estimate", short_help="A step that never ran on a GPU: its ledger, its peak, whether it fits.")
-@click.argument("model", metavar="SCRIPT.py:BUILD")
-@click.option(
-    "--with",
-    "given",
-    multiple=True,
-    metavar="NAME=VALUE,...",
-    help="An argument of BUILD, such as batch=8; several values are compared.",
-)
-@click.option("--limit", metavar="SIZE", help="Bytes that may be reserved in all, such as 45440MiB.")
-@click.option("--card", "card_name", default="h100", show_default=True, help="The GPU: a100, h200, rtx4090, ...")
-@click.option(
-    "--workspace",
-    metavar="TEXT",
-    help="cuBLAS's workspace, as CUBLAS_WORKSPACE_CONFIG writes it (which is read otherwise); the card's by default.",
-)
-@click.option("--set", "settings", multiple=True, metavar="KEY:VALUE", help="An allocator option.")
-@click.option("--steps", "step_count", type=click.IntRange(1), default=3, show_default=True, help="Steps to run.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Leave the estimate as a dataset.")
-@options.force
-@options.output_format
-@options.quiet
-def command(
-    model: str,
-    given: tuple[str, ...],
-    limit: str | None,
-    card_name: str,
-    workspace: str | None,
-    settings: tuple[str, ...],
-    step_count: int,
-    output: Path | None,
-    force: bool,
-    style: str,
-    quiet: bool,
-) -> None:
-    """Run a training step of your own on the meta device, without a GPU, and put it through the caching allocator.
-
-    BUILD is a function of SCRIPT.py: build(device, ...) returns the model, the optimizer and a function that does one
-    training step. It needs torch (pip install 'tracekit[capture]'), its CPU build too.
-    """
-    from tracekit.commands import estimate_traced
-    from tracekit.estimate.traced import script
-
-    if not script.is_script(model):
-        raise click.UsageError(f"{model!r} is not a script and a function in it, as in train.py:build")
-    estimate_traced.write(
-        model,
-        script.parse_arguments(given),
-        limit=limit,
-        card_name=card_name,
-        workspace=workspace or os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
-        settings=settings,
-        step_count=step_count,
-        output=output,
-        force=force,
-        style=style,
-        quiet=quiet,
-    )
+    kind = estimate_script if any(map(is_script, arguments)) else estimate_model
+    kind.command.main(list(arguments), prog_name="tracekit estimate", standalone_mode=False)

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from tracekit.errors import TracekitError
 from tracekit.units import MIB
 
-GIB = 1024 * MIB
-
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -22,7 +20,7 @@ class Card:
         major: the major number of its compute capability.
         processors: its multiprocessors.
         threads: the threads that one multiprocessor holds.
-        total_bytes: its memory, as the vendor names it; what is left after the CUDA context is less.
+        total_bytes: its memory, as nvidia-smi prints it; what is left after the CUDA context is less.
     """
 
     name: str
@@ -40,21 +38,21 @@ class Card:
 CARDS: dict[str, Card] = {
     card.name: card
     for card in (
-        Card("v100", 7, 80, 2048, 32 * GIB),
-        Card("t4", 7, 40, 1024, 16 * GIB),
-        Card("a100", 8, 108, 2048, 80 * GIB),
-        Card("a100-40", 8, 108, 2048, 40 * GIB),
-        Card("a10", 8, 72, 1536, 24 * GIB),
-        Card("a40", 8, 84, 1536, 48 * GIB),
-        Card("a6000", 8, 84, 1536, 48 * GIB),
-        Card("rtx3090", 8, 82, 1536, 24 * GIB),
-        Card("rtx4090", 8, 128, 1536, 24 * GIB),
-        Card("l4", 8, 58, 1536, 24 * GIB),
-        Card("l40s", 8, 142, 1536, 48 * GIB),
-        Card("h100", 9, 132, 2048, 80 * GIB),
-        Card("h200", 9, 132, 2048, 141 * GIB),
-        Card("b200", 10, 148, 2048, 180 * GIB),
-        Card("rtx5090", 12, 170, 1536, 32 * GIB),
+        Card("v100", 7, 80, 2048, 32_768 * MIB),
+        Card("t4", 7, 40, 1024, 15_360 * MIB),
+        Card("a100", 8, 108, 2048, 81_920 * MIB),
+        Card("a100-40", 8, 108, 2048, 40_960 * MIB),
+        Card("a10", 8, 72, 1536, 23_028 * MIB),
+        Card("a40", 8, 84, 1536, 46_068 * MIB),
+        Card("a6000", 8, 84, 1536, 49_140 * MIB),
+        Card("rtx3090", 8, 82, 1536, 24_576 * MIB),
+        Card("rtx4090", 8, 128, 1536, 24_564 * MIB),
+        Card("l4", 8, 58, 1536, 23_034 * MIB),
+        Card("l40s", 8, 142, 1536, 46_068 * MIB),
+        Card("h100", 9, 132, 2048, 81_559 * MIB),
+        Card("h200", 9, 132, 2048, 143_771 * MIB),
+        Card("b200", 10, 148, 2048, 183_359 * MIB),
+        Card("rtx5090", 12, 170, 1536, 32_607 * MIB),
     )
 }
 """Cards by name."""
