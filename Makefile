@@ -29,6 +29,7 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.analyze
 	$(BIN)/python -m benchmarks.scores
 	$(BIN)/python -m benchmarks.replay
+	$(BIN)/python -m benchmarks.estimates
 	$(BIN)/python -m benchmarks.scores
 
 gpu-check: $(VENV)/installed

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from tracekit.estimate.traced.cards import Card
     from tracekit.estimate.run import Run
     from tracekit.estimate.shape import Shape
+    from tracekit.estimate.traced.cards import Card
 
 Decorated = Callable[..., Any]
 
