@@ -44,3 +44,7 @@ class ChartError(TracekitError):
 
 class OutputError(TracekitError):
     """A file that cannot be written, or that is in the way."""
+
+
+class RunFolderError(TracekitError):
+    """A run folder of the recorder that lacks its snapshot, or holds a file that cannot be used."""

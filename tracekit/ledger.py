@@ -6,7 +6,7 @@ The numbers are made by queries/; here a moment's name becomes an event and rows
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ GROUPINGS = (
     "phase",
     "step",
     "module",
+    "name",
     "layer",
     "operator",
     "node",
@@ -58,7 +59,7 @@ def find_moments(warehouse: Warehouse, name: str, device: int | None = None) -> 
 
     Args:
         warehouse: the dataset.
-        name: peak, end, oom, oom:N, start, step:N or event:N.
+        name: peak, end, oom, oom:N, start, step:N, event:N, or mark:NAME where the recorder left marks.
         device: a device's ordinal.
 
     Raises:
@@ -80,6 +81,8 @@ def find_moments(warehouse: Warehouse, name: str, device: int | None = None) -> 
                 f"events are numbered from 0 to {longest - 1:,}" if longest else "the recording has no events",
             )
         return found
+    if name.startswith("mark:"):
+        return _marked(warehouse, name, wanted)
     rows = warehouse.rows("select device, moment, event_ix from moment order by device, moment_ix")
     found = [
         Moment(row["device"], name, -1 if row["event_ix"] is None else row["event_ix"])
@@ -88,9 +91,28 @@ def find_moments(warehouse: Warehouse, name: str, device: int | None = None) -> 
     ]
     if not found:
         there = list(dict.fromkeys(row["moment"] for row in rows if row["device"] in wanted))
-        shown = there if len(there) <= 12 else [*there[:6], "...", *there[-5:]]
-        raise QueryError(f"the recording has no moment {name!r}", f"it has: {', '.join(shown)}, and event:N")
+        raise QueryError(f"the recording has no moment {name!r}", f"it has: {_some(there)}, and event:N")
     return found
+
+
+def _marked(warehouse: Warehouse, name: str, wanted: Container[int]) -> list[Moment]:
+    """The moment of the recorder's mark of that name on each device, the first one where there are several."""
+    rows = [row for row in warehouse.rows("from mark_seat order by device, mark_ix") if row["device"] in wanted]
+    named = [row for row in rows if row["name"] == name.removeprefix("mark:")]
+    seated = {row["device"]: row["event_ix"] for row in reversed(named) if row["event_ix"] is not None}
+    if not named:
+        there = list(dict.fromkeys(f"mark:{row['name']}" for row in rows))
+        raise QueryError(
+            f"the recording has no moment {name!r}",
+            f"its marks are: {_some(there)}" if there else "marks are left by the recorder, see: tracekit capture",
+        )
+    if not seated:
+        raise QueryError(f"it is not known where {name} lies: {named[0]['problem']}", "name another moment, or event:N")
+    return [Moment(device, name, event_ix) for device, event_ix in sorted(seated.items())]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-5:]])
 
 
 def lines(warehouse: Warehouse, moment: Moment) -> list[Row]:

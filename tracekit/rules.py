@@ -32,7 +32,8 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "module_part": ("parameter", "buffer"),
     "size_like": ("loss", "workspace", "summand"),
     "origin": ("recorded", "opening"),
-    "evidence": ("stack", "lifetime", "size"),
+    "tensor_role": ("parameter", "buffer", "gradient", "optimizer_state"),
+    "evidence": ("identity", "stack", "lifetime", "size"),
 }
 """Conditions on one of a few words, with the words: a pattern that matches none of them is a slip of the pen."""
 
@@ -146,6 +147,8 @@ def _word_problem(rule: _Rule) -> tuple[str, str] | None:
 
 
 def _evidence(rule: _Rule) -> str:
+    if rule.get("tensor_role"):
+        return "identity"
     if any(rule.get(name) for name in _STACK):
         return "stack"
     return "size" if rule.get("size_like") else "lifetime"

@@ -1,7 +1,7 @@
 """The tables of a dataset: their columns, types, units and meanings, as Arrow schemas.
 
-What a table holds is said here and nowhere else; how it is filled belongs to `flatten` and `place`, what it means
-to the SQL under queries/.
+What a table holds is said here and nowhere else; how it is filled belongs to `flatten`, `run_folder` and `place`, what
+it means to the SQL under queries/.
 """
 
 # pyarrow's stubs leave many generics open:
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised whenever a table or column changes meaning; a dataset of another version is refused."""
 
 _TYPES = {
@@ -224,7 +224,7 @@ _RAW = (
         "One kind of thing the reader met and did not understand, kept and counted.",
         "place what",
         """
-        place text - where: run, segment, block, trace_event, frame, annotation
+        place text - where: run, segment, block, trace_event, frame, annotation; capture, mark, tensor or op of a run folder
         what text - an unknown key, an unknown action, or a value that does not fit its column
         occurrence_count integer - how often
         """,
@@ -315,6 +315,107 @@ _PLACED = (
     ),
 )
 
+_RECORDED = (
+    _table(
+        "run_fact",
+        "One fact that the recorder wrote beside the snapshot, in capture.json of a run folder.",
+        "key",
+        """
+        key text - its name there: torch, driver, devices, program, arguments, git_commit, step_count, exit ...
+        value json - its value as JSON
+        """,
+    ),
+    _table(
+        "dump",
+        "One dump that the recorder made, on one device.",
+        "dump_ix device",
+        """
+        dump_ix integer - position in the recorder's list, oldest first
+        device integer - the device
+        file text - its name in the run folder
+        reason text - why it was made: step, oom, signal, exit, end, exception or manual
+        step integer - the training step it was made in; null outside of steps
+        phase text - the phase it was made in; null outside of phases
+        time_us integer us when it had been written, since the Unix epoch
+        event_count integer - events of the device in it
+        is_ring_full boolean - whether the recorder's ring was full, so that the beginning is lost
+        is_snapshot boolean - whether it is the one that this dataset was made from
+        """,
+    ),
+    _table(
+        "mark",
+        "One reading of torch's own counters that the recorder took, at a named point of the program on one device.",
+        "mark_ix",
+        """
+        mark_ix integer - position in the recorder's list, oldest first
+        device integer - the device
+        name text - the point: begin, load_model, 2.forward (when step 2's forward ended), 2.end, out_of_memory, or the program's own
+        step integer - the training step it lies in; null outside of steps
+        time_us integer us since the Unix epoch, the clock of the events
+        requested_bytes integer bytes what torch counted as asked for; null where the reading does not say
+        allocated_bytes integer bytes what torch counted in blocks given out
+        active_bytes integer bytes what torch counted in blocks not back in the pool; null where the reading does not say
+        reserved_bytes integer bytes what torch counted in segments
+        peak_allocated_bytes integer bytes the largest allocated_bytes since peak_since_us, as torch kept it
+        peak_reserved_bytes integer bytes the largest reserved_bytes since peak_since_us, as torch kept it
+        peak_since_us integer us when the recorder last reset the peaks; null for never, so since the process began
+        alloc_count integer - allocations the device had served since the process began
+        free_count integer - allocations the program had dropped by then
+        completed_count integer - blocks that were back in the pool by then; null where the reading does not say
+        segment_alloc_count integer - segments got from the device by then
+        segment_free_count integer - segments given back by then
+        device_alloc_count integer - times the device had been asked for memory by then, for segments and for mapped pages; null where the reading does not say
+        device_free_count integer - times memory had been given back to it by then; null where the reading does not say
+        oom_count integer - requests that had failed by then; null where the reading does not say
+        stats json - torch.cuda.memory_stats as JSON, without what was zero
+        """,
+    ),
+    _table(
+        "tensor",
+        "One tensor of the recorder's roll: which address was which parameter, buffer, gradient or optimizer state, and when.",
+        "tensor_ix",
+        """
+        tensor_ix integer - position in the roll
+        device integer - the device
+        address integer - first address of its storage
+        storage_bytes integer bytes the storage's bytes
+        storage_offset_bytes integer bytes where in the storage the tensor begins
+        tensor_bytes integer bytes the tensor's own bytes; several tensors may share a storage
+        shape json - its shape
+        dtype text - its dtype: float32
+        role text - parameter, buffer, gradient or optimizer_state
+        name text - the parameter's or buffer's path in the model; of optimizer state, its key after that
+        step integer - the step at whose end it was seen, counted from 1
+        time_us integer us when it was seen
+        alloc_count integer - allocations the device had served by then, as in a mark
+        """,
+    ),
+    _table(
+        "op",
+        "One output with a storage of its own of one call of an operator, from the recorder's op log; one row for a call without.",
+        "op_row_ix",
+        """
+        op_row_ix integer - position in the log
+        op_ix integer - number of the call; events in it carry it in user_metadata where torch has that
+        operator text - the operator and its overload: aten.mm.default
+        pass text - forward, recompute or backward; null outside of marked modules
+        module text - path of the module it ran in; null outside of marked modules
+        phase text - the program's phase; null outside of phases
+        step integer - the training step; null outside of steps
+        thread integer - number of the thread, 0 being the first one seen
+        begin_us integer us when the call began
+        end_us integer us when it had returned
+        input_shapes json - shapes of the tensors given to it
+        output_ix integer - which of its outputs; null where it returned no new storage
+        device integer - device of that output's storage
+        address integer - first address of that storage
+        storage_bytes integer bytes that storage's bytes
+        shape json - the output's shape
+        dtype text - the output's dtype
+        """,
+    ),
+)
+
 _GIVEN = (
     _table(
         "user_rule",
@@ -324,7 +425,8 @@ _GIVEN = (
         rule_ix integer - position in the file; of those that hold the first wins, before any built-in one
         rule_id text - the rule's name
         bucket text - the bucket it puts allocations in, perhaps a new one
-        evidence text - what it rests on: stack, lifetime or size
+        evidence text - what it rests on: identity, stack, lifetime or size
+        tensor_role text - condition on the role in the recorder's roll
         role text - condition on the roles of the stack's frames
         free_role text - condition on the roles of the frames that dropped it
         library text - condition on the library
@@ -342,8 +444,12 @@ _GIVEN = (
     ),
 )
 
-TABLES: dict[str, TableSpec] = {spec.name: spec for spec in (*_RAW, *_PLACED, *_GIVEN)}
-"""Every table of a dataset by name: raw ones first, then what the replay found, then what the user gave."""
+TABLES: dict[str, TableSpec] = {spec.name: spec for spec in (*_RAW, *_RECORDED, *_PLACED, *_GIVEN)}
+"""Every table of a dataset by name: those of the snapshot, of the run folder, of the replay, and what the user gave."""
 
 RAW_TABLES: tuple[str, ...] = tuple(spec.name for spec in _RAW)
+RECORDED_TABLES: tuple[str, ...] = tuple(spec.name for spec in _RECORDED)
 PLACED_TABLES: tuple[str, ...] = tuple(spec.name for spec in _PLACED)
+
+SPARSE_TABLES: tuple[str, ...] = (*RECORDED_TABLES, *(spec.name for spec in _GIVEN))
+"""Tables that a dataset need not have rows for: without a run folder, or rules of the user's own."""

@@ -98,6 +98,14 @@ def sentences(row: Row) -> list[str]:
     told.append(f"freed {freed}{freed_by}" if freed else "never freed in the recording")
     if row["user_frame"]:
         told.append(f"asked for in {printable(row['user_frame'])}")
+    if row["tensor_name"]:
+        shape = f", shape {row['shape']}" if row["shape"] else ""
+        others = f", with {row['tensor_count'] - 1:,} more in its storage" if row["tensor_count"] > 1 else ""
+        told.append(
+            f"it is the {row['tensor_role'].replace('_', ' ')} {printable(row['tensor_name'])}"
+            f"{printable(shape)} {printable(row['dtype'] or '')}".rstrip()
+            + others
+        )
     if row["module"]:
         told.append(f"in module {printable(row['module'])}")
     if row["layer_ix"] is not None:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from tracekit import dataset, shipped, sqlfile
 from tracekit.errors import QueryError
-from tracekit.schema import PLACED_TABLES, TABLES
+from tracekit.schema import PLACED_TABLES, SPARSE_TABLES, TABLES
 
 Source = pa.Table | pad.Dataset
 
@@ -43,7 +43,7 @@ class Warehouse:
         """Create every view over `sources`, which hold each table of `tracekit.schema`.
 
         Args:
-            sources: a table or dataset by table name; without user_rule, there are no rules of the user's own.
+            sources: a table or dataset by table name; of a run folder's and the user's own, those left out are empty.
             stored: rows of stored views by view name; a stored view without them is computed now.
             only: views that are wanted, with what they read; all of them otherwise.
         """
@@ -54,7 +54,7 @@ class Warehouse:
         run("set python_enable_replacements = false")  # a query may not name a variable of the program
         run("set enable_external_access = false")
         for name in TABLES:
-            source = sources.get(name) if name == "user_rule" else sources[name]
+            source = sources.get(name) if name in SPARSE_TABLES else sources[name]
             self._connection.register(name, TABLES[name].schema.empty_table() if source is None else source)
         wanted = None if only is None else sqlfile.needed_by(self.views.values(), only)
         for view in self.views.values():

@@ -10,7 +10,7 @@
 --   held_bytes: the block given out; where the file cannot tell, the requested bytes stand in
 --   bucket: the bucket
 --   rule_id: the rule that put it there, see bucket_rule
---   evidence: what the rule rests on: stack, lifetime or size; twin where the lifetime is another step's
+--   evidence: what the rule rests on: identity, stack, lifetime or size; twin where the lifetime is another step's
 --   birth_event_ix: its alloc event; null when older than the recording
 --   free_requested_event_ix: when the program dropped it; null when it never did
 --   death_event_ix: when its block went back to the pool; null when it never did
@@ -42,6 +42,7 @@ inner join allocation_kind
         and allocation_life.phase is not distinct from allocation_kind.phase
         and allocation_life.free_phase is not distinct from allocation_kind.free_phase
         and allocation_life.size_like is not distinct from allocation_kind.size_like
+        and allocation_life.tensor_role is not distinct from allocation_kind.tensor_role
         and allocation_life.module_part is not distinct from allocation_kind.loaded_as
 inner join bucket_rule on allocation_kind.rule_id = bucket_rule.rule_id
 order by allocation.allocation_id

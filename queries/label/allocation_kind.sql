@@ -11,6 +11,7 @@
 --   free_phase: see allocation_life
 --   lifetime: see allocation_life
 --   size_like: see allocation_life
+--   tensor_role: see allocation_life
 --   roles: what the frames of its stack are doing, see frame_role
 --   free_roles: what the frames of the stack that dropped it are doing
 --   library: see stack_label
@@ -29,6 +30,7 @@ with kind as (
         free_phase,
         lifetime,
         size_like,
+        tensor_role,
         module_part as loaded_as,
         count(*) as allocation_count
     from allocation_life
@@ -49,7 +51,7 @@ told as (
         row_number() over (
             order by
                 kind.stack_id, kind.free_stack_id, kind.origin, kind.phase, kind.free_phase, kind.lifetime, kind.size_like,
-                kind.loaded_as
+                kind.tensor_role, kind.loaded_as
         ) - 1 as allocation_kind_id,
         kind.*,
         coalesce(stack_label.roles, []) as roles,
@@ -97,6 +99,7 @@ judged as (
         on
             (bucket_rule.role is null or list_has_any(told.roles, string_split(bucket_rule.role, '|')))
             and (bucket_rule.free_role is null or list_has_any(told.free_roles, string_split(bucket_rule.free_role, '|')))
+            and (bucket_rule.tensor_role is null or regexp_full_match(told.tensor_role, bucket_rule.tensor_role))
             and (bucket_rule.library is null or regexp_full_match(told.library, bucket_rule.library))
             and (bucket_rule.phase is null or regexp_full_match(told.phase, bucket_rule.phase))
             and (bucket_rule.free_phase is null or regexp_full_match(told.free_phase, bucket_rule.free_phase))
@@ -120,6 +123,7 @@ select
     told.free_phase,
     told.lifetime,
     told.size_like,
+    told.tensor_role,
     told.roles,
     told.free_roles,
     told.library,

@@ -1,7 +1,7 @@
 -- One allocation's life as bucket rules see it: where it began, where it ended, and what it has the size of.
 -- layer: label
 -- grain: allocation_id
--- reads: allocation, stack, stack_label, load_part
+-- reads: allocation, allocation_tensor, stack, stack_label, load_part
 -- stored: yes
 --   allocation_id: the allocation
 --   device: the device
@@ -13,6 +13,7 @@
 --   lifetime: momentary (dropped in the phase and step of its birth), later_phase (in the same step), later_step, kept (alive when the recording ends) or unknown (born before it began, without a stack)
 --   is_twin_lifetime: whether free_phase and lifetime are those of its twin, the same allocation in another step
 --   size_like: loss, where it has the bytes of the largest allocation of a loss in some step; workspace, where it has the bytes of a cuBLAS workspace, no telling stack, and no like in its phase; summand, where it is alive when the engine adds up two gradients of its bytes, and the last such to be born
+--   tensor_role: parameter, buffer, gradient or optimizer_state, where the recorder's roll names it
 --   module_part: parameter or buffer, where the stack of a load tells nothing and others do, see load_part
 with recorder as (
     -- below context="all" a free carries its allocation's stack, which tells nothing about the free
@@ -200,6 +201,7 @@ select
         when workspace_size.allocation_id is not null then 'workspace'
         when summand.allocation_id is not null then 'summand'
     end as size_like,
+    allocation_tensor.role as tensor_role,
     load_part.module_part
 from lived
 inner join recorder on lived.device = recorder.device
@@ -208,4 +210,5 @@ left join loss_size on lived.device = loss_size.device and lived.requested_bytes
 left join workspace_size on lived.allocation_id = workspace_size.allocation_id
 left join summand on lived.allocation_id = summand.allocation_id
 left join load_part on lived.allocation_id = load_part.allocation_id
+left join allocation_tensor on lived.allocation_id = allocation_tensor.allocation_id
 order by lived.allocation_id

@@ -1,12 +1,12 @@
--- One allocation that was made in a named module, by the recording's own word.
+-- One allocation that was made in a named module or belongs to one, by the recording's own word.
 -- layer: label
 -- grain: allocation_id
--- reads: allocation, trace_event, event_mark, annotation_window
+-- reads: allocation, allocation_tensor, trace_event, event_mark, annotation_window
 --   allocation_id: the allocation
 --   module: the module's path, such as transformer.h.0.attn
---   pass: forward, recompute or backward: whose pass through the module it was
+--   pass: forward, recompute or backward: whose pass through the module it was; null where it only belongs to it
 --   op_ix: the operator's number in the op log, where the recording has one
---   module_evidence: what says so: user_metadata, or annotation for a range named module:PATH
+--   module_evidence: what says so: user_metadata, annotation for a range named module:PATH, or roll for a tensor that the recorder names
 with marked as (
     select
         allocation.allocation_id,
@@ -61,3 +61,14 @@ select
     'annotation' as module_evidence
 from ranged
 anti join marked on ranged.allocation_id = marked.allocation_id
+union all
+select
+    allocation_tensor.allocation_id,
+    allocation_tensor.module,
+    null as pass,
+    null as op_ix,
+    'roll' as module_evidence
+from allocation_tensor
+anti join marked on allocation_tensor.allocation_id = marked.allocation_id
+anti join ranged on allocation_tensor.allocation_id = ranged.allocation_id
+where allocation_tensor.module is not null

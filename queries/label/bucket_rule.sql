@@ -7,7 +7,8 @@
 --   rule_id: the rule's name
 --   priority: the lowest number wins
 --   bucket: the bucket it puts allocations in
---   evidence: what it rests on: stack, lifetime or size
+--   evidence: what it rests on: identity (the recorder's roll), stack, lifetime or size
+--   tensor_role: condition on allocation_kind.tensor_role
 --   role: condition on allocation_kind.roles
 --   free_role: condition on allocation_kind.free_roles
 --   library: condition on allocation_kind.library
@@ -22,8 +23,21 @@
 --   frame: regular expression that some frame of the stack that allocated it must match in part, as stack_line shows it
 --   why: a sentence for the person
 select
-    rule_id, priority::bigint as priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime,
-    operator, module_part, size_like, origin, null::varchar as autograd_node, null::varchar as frame, why
+    rule_id, priority::bigint as priority, bucket, 'identity' as evidence, tensor_role, null as role, null as free_role,
+    null as library, null as phase, null as free_phase, null as lifetime, null as operator, null as module_part,
+    null as size_like, null as origin, null as autograd_node, null as frame, why
+from (
+    values
+    -- what the recorder's roll names, whatever a stack says
+    ('named_parameter', 10, 'parameter', 'parameter', 'the recorder found a parameter of the model in it'),
+    ('named_buffer', 20, 'buffer', 'buffer', 'the recorder found a buffer of the model in it'),
+    ('named_optimizer_state', 30, 'optimizer_state', 'optimizer_state', 'the recorder found it in the optimizer''s state'),
+    ('named_gradient', 40, 'gradient', 'gradient', 'the recorder found it in a parameter''s .grad')
+) as named (rule_id, priority, bucket, tensor_role, why)
+union all
+select
+    rule_id, priority::bigint as priority, bucket, evidence, null as tensor_role, role, free_role, library, phase, free_phase,
+    lifetime, operator, module_part, size_like, origin, null as autograd_node, null as frame, why
 from (
     values
     -- what a library or a tool asked for, whenever it was
@@ -78,6 +92,6 @@ from (
 )
 union all
 select
-    rule_id, rule_ix - 1000000 as priority, bucket, evidence, role, free_role, library, phase, free_phase, lifetime,
+    rule_id, rule_ix - 1000000 as priority, bucket, evidence, tensor_role, role, free_role, library, phase, free_phase, lifetime,
     operator, module_part, size_like, origin, autograd_node, frame, why
 from user_rule

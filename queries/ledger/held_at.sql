@@ -1,7 +1,7 @@
 -- One allocation that the program of one device holds after any event, with all it can be grouped by, as text.
 -- layer: ledger
 -- grain: allocation_id
--- reads: alive_at, allocation, stack_label, allocation_module, allocation_layer
+-- reads: alive_at, allocation, stack_label, allocation_module, allocation_layer, allocation_tensor
 -- parameters: of_device, at_event_ix
 --   allocation_id: the allocation
 --   requested_bytes: what was asked for
@@ -11,7 +11,8 @@
 --   rule: the rule that put it there
 --   phase: the phase it was born in
 --   step: the step it was born in
---   module: the module it was born in, where the recording names modules
+--   module: the module it was born in or belongs to, where the recording names modules
+--   name: the name of the parameter, or other tensor, where the recorder's roll has it
 --   layer: the number of its layer, told by the order of equal stacks
 --   operator: the aten operator that asked
 --   node: the autograd node that asked
@@ -48,6 +49,7 @@ select
     held.phase,
     held.step::varchar as step,
     allocation_module.module,
+    allocation_tensor.name,
     allocation_layer.layer_ix::varchar as layer,
     stack_label.operator,
     stack_label.autograd_node as node,
@@ -60,3 +62,4 @@ from held
 left join stack_label on held.stack_id = stack_label.stack_id
 left join allocation_module on held.allocation_id = allocation_module.allocation_id
 left join allocation_layer on held.allocation_id = allocation_layer.allocation_id
+left join allocation_tensor on held.allocation_id = allocation_tensor.allocation_id

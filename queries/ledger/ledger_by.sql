@@ -18,6 +18,7 @@ with valued as (
             when 'phase' then phase
             when 'step' then step
             when 'module' then module
+            when 'name' then name
             when 'layer' then layer
             when 'operator' then operator
             when 'node' then node
@@ -34,6 +35,7 @@ with valued as (
             when 'phase' then phase
             when 'step' then step
             when 'module' then module
+            when 'name' then name
             when 'layer' then layer
             when 'operator' then operator
             when 'node' then node

@@ -141,3 +141,30 @@ def marks(*lines: str) -> Rows:
             }
         )
     return rows
+
+
+def mark(mark_ix: int, name: str, alloc_count: int = 0, free_count: int = 0, **more: Any) -> Row:
+    """A mark of the recorder on device 0, of which only the counts are known."""
+    return {
+        "mark_ix": mark_ix,
+        "device": 0,
+        "name": name,
+        "alloc_count": alloc_count,
+        "free_count": free_count,
+        **more,
+    }
+
+
+def tensor(address: int, size: int, role: str, name: str, alloc_count: int, **more: Any) -> Row:
+    """A tensor of the recorder's roll on device 0, taken after so many allocations."""
+    return {
+        "tensor_ix": address,
+        "device": 0,
+        "address": address,
+        "storage_bytes": size,
+        "tensor_bytes": size,
+        "role": role,
+        "name": name,
+        "alloc_count": alloc_count,
+        **more,
+    }

@@ -35,7 +35,10 @@ RELEASE = "torch::autograd::generated::AddmmBackward0::release_variables()"
 
 @dataclass(frozen=True)
 class Case:
-    """An allocation: its rule and bucket, its phases, its frames; `born` None is older than the recording."""
+    """An allocation: its rule and bucket, its phases, its frames; `born` None is older than the recording.
+
+    With `roll`, the recorder found a tensor of that role in it, once everything here was born.
+    """
 
     rule: str
     bucket: str
@@ -45,9 +48,16 @@ class Case:
     free_stack: tuple[str, ...] = (USER, USER)
     size: int = 4096
     beside: tuple[str, ...] = ()
+    roll: str | None = None
 
 
 CASES = [
+    # what the recorder found goes before what a stack or a lifetime says
+    Case("named_parameter", "parameter", "backward", stack=(EMPTY, NODE, ENGINE), roll="parameter"),
+    Case("named_parameter", "parameter", None, stack=(), roll="parameter"),
+    Case("named_buffer", "buffer", "forward", stack=(EMPTY, CALL), roll="buffer"),
+    Case("named_optimizer_state", "optimizer_state", "load", roll="optimizer_state"),
+    Case("named_gradient", "gradient", "forward", "zero_grad", stack=(EMPTY, CALL), roll="gradient"),
     Case(
         "library_workspace",
         "library_workspace",
@@ -266,10 +276,21 @@ def test_rule_wins_its_allocation(given: Given, case: Case) -> None:
         placement=rows.placements(*placements),
         replay=[{"device": 0}],
         annotation=rows.marks(*marks, "1100 START step 1", "1595 END step 1"),
+        **_roll(case, sum(line.startswith("alloc") for line in lines)),
         **rows.stacks(*stacks),
     )
     found = warehouse.rows("select rule_id, bucket from allocation_bucket where address = 4096")
     assert found == [{"rule_id": case.rule, "bucket": case.bucket}]
+
+
+def _roll(case: Case, count: int) -> dict[str, rows.Rows]:
+    """The roll that holds the case's allocation and nothing else, taken after so many allocations."""
+    if case.roll is None:
+        return {}
+    return {
+        "mark": [rows.mark(0, "begin")],
+        "tensor": [rows.tensor(0x1000, case.size, case.roll, "h.0.weight", count)],
+    }
 
 
 def _name(phase: str) -> str:

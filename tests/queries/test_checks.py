@@ -16,6 +16,7 @@ CHECKS = [
     "check_blocks",
     "check_buckets",
     "check_counters",
+    "check_marks",
     "check_pairing",
     "check_replay",
     "check_reserved",

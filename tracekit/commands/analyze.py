@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ def command(
     """Turn each SNAPSHOT into a dataset and print how high memory went, when, who asked, and where every byte is.
 
     A snapshot is a file written by torch.cuda.memory._dump_snapshot (pickle or JSON, also compressed with gzip, xz,
-    zstd or bzip2), a run folder left by tracekit capture, or - for standard input. Rules given with --rules stay in
-    the dataset.
+    zstd or bzip2), a run folder left by tracekit capture, of which all is used, or - for standard input. A folder of
+    run folders stands for each of them. Rules given with --rules stay in the dataset.
     """
     from tracekit import analysis, ledger, oom, terminal
     from tracekit.commands import account
@@ -38,10 +39,11 @@ def command(
 
     own_rules = None if rules is None else read_rules(rules)
     results: list[dict[str, Any]] = []
-    for source in snapshots:
-        folder = analysis.dataset_folder(source)
+    recordings = [one for source in snapshots for one in analysis.recordings(source, _say(quiet))]
+    for recording in recordings:
+        source, folder = recording.source, recording.folder
         if output is not None:
-            folder = output / folder.name if len(snapshots) > 1 else output
+            folder = output / recording.name if len(recordings) > 1 else output
         with terminal.progress(quiet=quiet) as tell:
             analysis.analyze(source, folder, force=force, tell=tell, rules=own_rules)
         with Warehouse.open(folder) as warehouse:
@@ -75,3 +77,10 @@ def command(
                 "entry_bytes",
             ],
         )
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    """What talks to the person, or keeps silent."""
+    from tracekit import terminal
+
+    return (lambda _: None) if quiet else terminal.tell

@@ -17,14 +17,15 @@ from tracekit.commands import options
     default="peak",
     show_default=True,
     metavar="MOMENT",
-    help="peak, end, start, oom, step:N (the peak of step N) or event:N (the state after event N).",
+    help="peak, end, start, oom, step:N (the peak of step N), event:N (the state after event N), or mark:NAME (where"
+    " the recorder read torch's counters).",
 )
 @click.option("--pool", "by_pool", is_flag=True, help="What each pool does with its segments: allocated, idle, pinned.")
 @click.option(
     "--by",
     metavar="COLUMN[,COLUMN]",
-    help="Group by one or two of: bucket, phase, step, module, layer, operator, node, user-line, stack, library,"
-    " stream, pool, evidence, rule.",
+    help="Group by one or two of: bucket, phase, step, module, name, layer, operator, node, user-line, stack,"
+    " library, stream, pool, evidence, rule.",
 )
 @click.option("--top", type=click.IntRange(min=1), help="The largest lines only; one line more holds the rest.")
 @options.rules
