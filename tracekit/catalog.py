@@ -79,7 +79,7 @@ def relations() -> list[Relation]:
     ]
     with empty_warehouse() as warehouse:
         for view in warehouse.views.values():
-            arguments = ", ".join(["0"] * len(view.parameters))
+            arguments = ", ".join(["null"] * len(view.parameters))
             described = warehouse.rows(f"describe from {view.name}" + (f"({arguments})" if view.parameters else ""))
             types = {row["column_name"]: str(row["column_type"]).lower() for row in described}
             found.append(

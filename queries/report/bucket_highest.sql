@@ -16,9 +16,18 @@ with owned as (
 change as (
     select
         bucket,
-        coalesce(birth_event_ix, -1) as event_ix,
+        -1 as event_ix,
+        sum(requested_bytes) as requested_bytes
+    from owned
+    where birth_event_ix is null
+    group by bucket
+    union all
+    select
+        bucket,
+        birth_event_ix as event_ix,
         requested_bytes
     from owned
+    where birth_event_ix is not null
     union all
     select
         bucket,
@@ -28,11 +37,11 @@ change as (
     where coalesce(free_requested_event_ix, death_event_ix) is not null
 ),
 
-running as (
+running as materialized (
     select
         bucket,
         event_ix,
-        sum(requested_bytes) over (partition by bucket order by event_ix range unbounded preceding) as live_bytes
+        sum(requested_bytes) over (partition by bucket order by event_ix rows unbounded preceding) as live_bytes
     from change
 ),
 
@@ -44,19 +53,28 @@ counted as (
     group by bucket
 ),
 
--- the first event of the largest value, as one number; see moment
-highest as (
+most as (
     select
         bucket,
-        max(live_bytes * 4294967296 + 4294967294 - event_ix) as highest_key
+        max(live_bytes) as live_bytes
     from running
     group by bucket
+),
+
+highest as (
+    select
+        most.bucket,
+        any_value(most.live_bytes) as highest_bytes,
+        min(running.event_ix) as highest_event_ix
+    from running
+    inner join most on running.bucket = most.bucket and running.live_bytes = most.live_bytes
+    group by most.bucket
 )
 
 select
     highest.bucket,
-    (highest.highest_key // 4294967296)::bigint as highest_bytes,
-    (4294967294 - highest.highest_key % 4294967296)::bigint as highest_event_ix,
+    highest.highest_bytes::bigint as highest_bytes,
+    highest.highest_event_ix::bigint as highest_event_ix,
     counted.allocation_count,
     bucket.meaning
 from highest

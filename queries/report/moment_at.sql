@@ -1,7 +1,7 @@
 -- The state of one device after any event, -1 being before the first, with what the event was: from moment_at(0, 3815).
 -- layer: report
 -- grain: device
--- reads: running_bytes, span, trace_event, stack_shown
+-- reads: opening, effect, span, trace_event, stack_shown
 -- parameters: of_device, at_event_ix
 --   device: the device
 --   event_ix: the event; -1 is the opening state
@@ -16,10 +16,19 @@
 --   active_bytes: those, and blocks waiting for another stream
 --   reserved_bytes: bytes in segments
 with state as (
-    select * from running_bytes
+    select
+        device,
+        sum(requested_bytes)::bigint as requested_bytes,
+        sum(allocated_bytes)::bigint as allocated_bytes,
+        sum(active_bytes)::bigint as active_bytes,
+        sum(reserved_bytes)::bigint as reserved_bytes
+    from (
+        select device, -1 as event_ix, requested_bytes, allocated_bytes, active_bytes, reserved_bytes from opening
+        union all
+        select device, event_ix, requested_bytes, allocated_bytes, active_bytes, reserved_bytes from effect
+    )
     where device = of_device and event_ix <= at_event_ix
-    order by event_ix desc
-    limit 1
+    group by device
 ),
 
 here as (

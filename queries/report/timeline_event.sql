@@ -21,17 +21,30 @@ with state as materialized (
     where running_bytes.device = of_device
 ),
 
--- the first event of the largest value as one number, see moment; of the lowest ones the last, as a block just dropped
--- waits for one event more before it is back in the pool
-binned as (
+extreme as (
     select
+        bin_ix,
         min(event_ix) as first_ix,
         max(event_ix) as last_ix,
-        (4294967294 - min(allocated_bytes::hugeint * 4294967296 + 4294967294 - event_ix) % 4294967296)::bigint as lowest_ix,
-        (4294967294 - max(allocated_bytes::hugeint * 4294967296 + 4294967294 - event_ix) % 4294967296)::bigint as highest_ix,
-        (4294967294 - max(reserved_bytes::hugeint * 4294967296 + 4294967294 - event_ix) % 4294967296)::bigint as most_reserved_ix
+        min(allocated_bytes) as lowest_bytes,
+        max(allocated_bytes) as highest_bytes,
+        max(reserved_bytes) as most_reserved_bytes
     from state
     group by bin_ix
+),
+
+-- of equal peaks the first, see moment; of the lowest ones the last, as a block just dropped waits for one event more
+-- before it is back in the pool
+binned as (
+    select
+        any_value(extreme.first_ix) as first_ix,
+        any_value(extreme.last_ix) as last_ix,
+        max(state.event_ix) filter (where state.allocated_bytes = extreme.lowest_bytes) as lowest_ix,
+        min(state.event_ix) filter (where state.allocated_bytes = extreme.highest_bytes) as highest_ix,
+        min(state.event_ix) filter (where state.reserved_bytes = extreme.most_reserved_bytes) as most_reserved_ix
+    from state
+    inner join extreme on state.bin_ix = extreme.bin_ix
+    group by state.bin_ix
 ),
 
 kept as (

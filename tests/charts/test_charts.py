@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import lzma
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,11 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from tests.charts import golden
+from tests.conftest import SAMPLE
 from tracekit import cli
 from tracekit.charts import CHARTS, Chart, Request, render, theme
 from tracekit.charts.chart import MOST_ROWS
 from tracekit.commands import chart as verb
-from tracekit.errors import OutputError, TracekitError
+from tracekit.errors import OutputError, QueryError, TracekitError
 from tracekit.warehouse import Warehouse
 
 PEAK = 17_882_019_840
@@ -112,6 +115,60 @@ def test_timeline_keeps_the_peak_with_its_asker(sample: Warehouse) -> None:
     said = CHARTS["timeline"].describe(tables)
     assert "peak: 17,053.6 MiB (17,882,019,840 bytes) allocated at event 3,815, step 2, backward" in said
     assert "requested by LogSoftmaxBackward0" in said
+
+
+def test_step_shows_what_readings_miss(sample: Warehouse) -> None:
+    """The recorder's own readings are the witness: at the end of each phase they show what the marks show."""
+    tables = CHARTS["step"].data(sample, Request())
+    marks = tables["step"].to_pylist()
+    facts = json.loads(lzma.decompress((SAMPLE / "facts.json.xz").read_bytes()))
+    readings = {label: allocated for label, allocated, *_ in facts["readings"]}
+    by_name = {row["mark"]: row["allocated_bytes"] for row in marks}
+    assert by_name["backward"] == readings["2.forward"] == max(row["allocated_bytes"] for row in marks)
+    assert by_name["optimizer"] == readings["2.backward"]
+    assert by_name["end"] == readings["2.zero_grad"]
+    highest = max(marks, key=lambda row: row["highest_bytes"] or 0)
+    assert highest["highest_bytes"] == PEAK
+    assert highest["requested_by"] == "LogSoftmaxBackward0"
+    assert PEAK - readings["2.forward"] == 3_293_577_728
+    said = CHARTS["step"].describe(tables)
+    assert said.endswith("requested by LogSoftmaxBackward0: 3,141.0 MiB (3,293,577,728 bytes) are missed.")
+
+
+def test_step_shows_twelve_equal_steps(sample: Warehouse) -> None:
+    marks = CHARTS["step"].data(sample, Request())["step"].to_pylist()
+    forward = [row for row in marks if row["phase"] == "forward"][1:]
+    assert [row["mark"] for row in forward] == [*(f"layer {index}" for index in range(12)), "after the layers"]
+    heights = [row["allocated_bytes"] for row in forward]
+    assert {f"{(after - before) / 2**20:.1f}" for before, after in pairwise(heights)} == {"769.1"}
+
+
+def test_step_of_a_moment(sample: Warehouse) -> None:
+    of_step = CHARTS["step"].data
+    assert of_step(sample, Request(moment="step:1"))["number"].to_pylist() == [{"step": 1}]
+    assert of_step(sample, Request(moment="event:3815"))["number"].to_pylist() == [{"step": 2}]
+    with pytest.raises(QueryError, match="start lies in no training step"):
+        of_step(sample, Request(moment="start"))
+
+
+def test_flame_is_as_wide_as_what_is_requested(sample: Warehouse) -> None:
+    tables = CHARTS["flame"].data(sample, Request())
+    nodes = tables["flame"].to_pylist()
+    (moment,) = tables["moment"].to_pylist()
+    assert (nodes[0]["frame"], nodes[0]["requested_bytes"]) == ("all that is held", moment["requested_bytes"])
+    log_softmax = [row for row in nodes if row["frame"] == "LogSoftmaxBackward0"]
+    assert [row["requested_bytes"] for row in log_softmax] == [1_646_821_376]
+
+
+def test_compare_is_the_difference_of_two_accounts(sample: Warehouse) -> None:
+    tables = CHARTS["compare"].data(sample, Request(moment="start", other_moment="peak"))
+    lines = tables["compare"].to_pylist()
+    ledger = CHARTS["ledger"].data(sample, Request())["ledger"].to_pylist()
+    assert {row["bucket"]: row["change_bytes"] for row in lines} == {
+        row["bucket"]: row["entry_bytes"] for row in ledger
+    }
+    same = CHARTS["compare"].data(sample, Request(other=sample))
+    assert CHARTS["compare"].describe(same).endswith("No line differs.")
 
 
 def test_a_state_without_events_has_a_ledger_and_no_timeline(shared: Path) -> None:

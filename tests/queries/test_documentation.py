@@ -25,7 +25,7 @@ def columns() -> dict[str, dict[str, str]]:
     """The columns and types of every view over empty tables, as DuckDB describes them."""
 
     def call(view: SqlFile) -> str:
-        return f"{view.name}({', '.join(['0'] * len(view.parameters))})" if view.parameters else view.name
+        return f"{view.name}({', '.join(['null'] * len(view.parameters))})" if view.parameters else view.name
 
     with empty_warehouse() as warehouse:
         return {

@@ -5,13 +5,15 @@ One file a chart; `CHARTS` is the list of them.
 
 from __future__ import annotations
 
-from tracekit.charts import ledger, timeline
+from tracekit.charts import compare, flame, ledger, step, timeline
 from tracekit.charts.chart import Chart, Request
 from tracekit.errors import ChartError
 
 __all__ = ["CHARTS", "Chart", "Request", "named"]
 
-CHARTS: dict[str, Chart] = {chart.name: chart for chart in (timeline.CHART, ledger.CHART)}
+CHARTS: dict[str, Chart] = {
+    chart.name: chart for chart in (timeline.CHART, step.CHART, ledger.CHART, compare.CHART, flame.CHART)
+}
 """Every chart by the name that `tracekit chart` knows, in the order in which a page shows them."""
 
 

@@ -47,6 +47,11 @@ def bytes_scale(highest: int, most: int = 6, **more: object) -> alt.Scale:
     return alt.Scale(domain=[0, ticks(highest, most)[-1]], nice=False, **more)  # pyright: ignore[reportArgumentType]
 
 
+def asker_text() -> str:
+    """A Vega expression for who asked, after a comma; nothing where the recording does not tell."""
+    return "(isValid(datum.requested_by) ? ', ' + datum.requested_by : '')"
+
+
 def mib_text(field: str) -> str:
     """A Vega expression for bytes as MiB with one decimal, as every printed table has them.
 
@@ -54,3 +59,20 @@ def mib_text(field: str) -> str:
     """
     is_half = f"{field} / {MIB} * 10 % 2 == 0.5"
     return f"format({field} / {MIB} - ({is_half} ? 0.01 : 0), ',.1f') + ' MiB'"
+
+
+def change_axis(widest: int) -> alt.Axis:
+    """An axis of a rise or fall in bytes, as far to the left as to the right."""
+    unit, name = unit_of(widest)
+    ends = ticks(widest, 2)
+    return alt.Axis(
+        title=None,
+        values=[-ends[-1], 0, ends[-1]],
+        labelExpr=f"format(datum.value / {unit}, ',') + ' {name}'",
+    )
+
+
+def change_scale(widest: int) -> alt.Scale:
+    """The scale of `change_axis`."""
+    end = ticks(widest, 2)[-1]
+    return alt.Scale(domain=[-end, end], nice=False)

@@ -37,6 +37,7 @@ class Request:
         moment: a moment's name as `tracekit ledger --at` knows it; each chart has its own where none is given.
         other: another dataset, for the chart that compares.
         other_moment: the moment on the other side of a comparison.
+        names: what the two datasets of a comparison are called.
         by_time: whether the horizontal axis is time rather than the number of the event.
         bins: runs of events that are told apart along the axis; fewer make a smaller file.
     """
@@ -45,6 +46,7 @@ class Request:
     moment: str | None = None
     other: Warehouse | None = None
     other_moment: str | None = None
+    names: tuple[str, str] = ("first", "second")
     by_time: bool = False
     bins: int = 900
 

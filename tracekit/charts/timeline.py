@@ -9,13 +9,12 @@ binned by queries/report/timeline_event.sql so that no peak is lost.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import altair as alt
 import pyarrow as pa
 
-from tracekit.charts import axis, theme, words
+from tracekit.charts import axis, stack, theme, words
 from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, without_events
 from tracekit.units import format_mib
 from tracekit.warehouse import Warehouse
@@ -23,7 +22,6 @@ from tracekit.warehouse import Warehouse
 Row = dict[str, Any]
 
 _WIDTH = 760
-_BESIDE = 300
 
 _MOST_MARKS = 12
 """Failed requests that are pointed at; the first ones, as a program that goes on can fail thousands of times."""
@@ -38,12 +36,11 @@ def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
     says whether the axis is time.
     """
     device = device_of(warehouse, request)
-    timeline = warehouse.sql("from timeline(?, ?)", [device, request.bins])
+    timeline, stacked = stack.split(warehouse.sql("from timeline(?, ?)", [device, request.bins]))
     has_time = timeline["time_us"].null_count <= 1
-    buckets: list[str] = timeline["buckets"][0].as_py()
     return {
-        "timeline": timeline.drop_columns(["buckets"]),
-        "stacked": pa.table({"bucket": pa.array(buckets, pa.string())}),
+        "timeline": timeline,
+        "stacked": stacked,
         "span": warehouse.sql("from timeline_span(?, ?)", [device, min(request.bins, _MOST_SPANS)]),
         "mark": warehouse.sql("from timeline_mark where device = ? limit ?", [device, 1 + _MOST_MARKS]),
         "bucket": warehouse.sql("from bucket_highest(?)", [device]),
@@ -105,20 +102,6 @@ class _Across:
 def _rows(x: _Across) -> alt.Chart:
     chart = alt.Chart(alt.NamedData("timeline"))
     return chart.transform_filter("isValid(datum.time_us)") if x.by_time else chart
-
-
-def _stacked(chart: alt.Chart, buckets: list[str]) -> alt.Chart:
-    """One row a bucket from the lists of a row."""
-    names = json.dumps(buckets)
-    return (
-        chart.transform_calculate(bucket=names, bytes="datum.bucket_bytes")
-        .transform_flatten(["bucket", "bytes"])
-        .transform_calculate(bucket_ix=f"indexof({names}, datum.bucket)")
-        # by event and not by place on the axis: events may share their time
-        .transform_stack(
-            stack="bytes", groupby=["event_ix"], sort=[alt.SortField("bucket_ix")], as_=["from_bytes", "to_bytes"]
-        )
-    )
 
 
 def _band(x: _Across, brush: alt.Parameter | None) -> Drawing:
@@ -195,13 +178,8 @@ def _detail(
     at = x.at(brush, labels=True)
     of_bytes = axis.bytes_axis(highest, None)
     scale = axis.bytes_scale(highest)
-    colour = alt.Color("bucket:N", scale=theme.bucket_scale(buckets), legend=None)
-    stack: dict[str, Any] = {
-        "y": alt.Y("from_bytes:Q", axis=of_bytes, scale=scale),
-        "y2": "to_bytes:Q",
-        "color": colour,
-    }
-    areas = _stacked(_rows(x), buckets).mark_area(interpolate="step-after", clip=True).encode(x=at, **stack)
+    heights = stack.on_scale(buckets, of_bytes, scale)
+    areas = stack.stacked(_rows(x), buckets).mark_area(interpolate="step-after", clip=True).encode(x=at, **heights)
     reserved = (
         _rows(x)
         .mark_line(interpolate="step-after", clip=True, strokeWidth=1.5)
@@ -222,10 +200,10 @@ def _detail(
     )
     chosen = _rows(x).transform_filter(moment).mark_rule(strokeWidth=1, strokeDash=[2, 2]).encode(x=at)
     hovered = (
-        _stacked(_rows(x).transform_filter(hover), buckets)
+        stack.stacked(_rows(x).transform_filter(hover), buckets)
         .transform_filter("datum.bytes > 0")
         .mark_bar(size=7, style="edge", strokeWidth=0.5)
-        .encode(x=at, tooltip=_told(), **stack)
+        .encode(x=at, tooltip=_told(), **heights)
     )
     return alt.layer(
         areas, high_water, reserved, *_pointers(x, marks, brush, scale), chosen, finder, hovered
@@ -252,11 +230,7 @@ def _told() -> list[alt.Tooltip]:
 
 def _pointers(x: _Across, marks: list[Row], brush: alt.Parameter, scale: alt.Scale) -> list[alt.Chart]:
     """The peak and failed requests, with who asked."""
-    label = (
-        "datum.moment + ' ' + "
-        + axis.mib_text("datum.allocated_bytes")
-        + " + (isValid(datum.requested_by) ? ', ' + datum.requested_by : '')"
-    )
+    label = f"datum.moment + ' ' + {axis.mib_text('datum.allocated_bytes')} + {axis.asker_text()}"
     chart = alt.Chart(alt.NamedData("mark")).transform_calculate(label=label)
     at = x.at(brush, labels=True)
     points = chart.mark_point(style="peak", size=55, clip=True).encode(
@@ -288,42 +262,17 @@ def _pointers(x: _Across, marks: list[Row], brush: alt.Parameter, scale: alt.Sca
 
 def _account(buckets: list[str], events: list[Row], moment: alt.Parameter) -> alt.VConcatChart:
     """The ledger at the chosen event, from that event's own row."""
-    highest = max((max(row["bucket_bytes"]) for row in events), default=1)
-    chosen = alt.Chart(alt.NamedData("timeline")).transform_filter(moment)
-    bars = _stacked(chosen, buckets).encode(
-        y=alt.Y(
-            "bucket:N",
-            sort=buckets,
-            title=None,
-            scale=alt.Scale(domain=buckets),
-            axis=alt.Axis(domain=False, ticks=False),
-        ),
-        tooltip=[alt.Tooltip("bucket:N"), alt.Tooltip("bytes:Q", format=",")],
-    )
-    filled = bars.mark_bar(cornerRadiusEnd=2, style="edge").encode(
-        x=alt.X("bytes:Q", scale=axis.bytes_scale(highest, 3), axis=axis.bytes_axis(highest, None, 3)),
-        color=alt.Color("bucket:N", scale=theme.bucket_scale(buckets), legend=None),
-    )
-    numbers = (
-        bars.transform_filter("datum.bytes > 0")
-        .transform_calculate(label=axis.mib_text("datum.bytes"))
-        .mark_text(align="left", dx=4, fontSize=10)
-        .encode(x="bytes:Q", text="label:N")
-    )
     size, allocated, reserved = (axis.mib_text(f"datum.{name}_bytes") for name in ("size", "allocated", "reserved"))
-    told = (
-        chosen.transform_calculate(
-            line="['after event ' + format(datum.event_ix, ',')"
-            " + (isValid(datum.step) ? ', step ' + datum.step : '') + (isValid(datum.phase) ? ', ' + datum.phase : ''),"
-            f" (isValid(datum.action) ? datum.action + ' of ' + {size} : 'the opening state'),"
-            " (isValid(datum.requested_by) ? 'by ' + datum.requested_by : ''),"
-            f" {allocated} + ' allocated, ' + {reserved} + ' reserved']",
-        )
-        .mark_text(align="left", baseline="top", lineHeight=15, x=-100, y=0)
-        .encode(text="line:N")
-        .properties(width=_BESIDE, height=64)
+    return stack.account(
+        alt.Chart(alt.NamedData("timeline")).transform_filter(moment),
+        buckets,
+        max((max(row["bucket_bytes"]) for row in events), default=1),
+        "['after event ' + format(datum.event_ix, ',')"
+        " + (isValid(datum.step) ? ', step ' + datum.step : '') + (isValid(datum.phase) ? ', ' + datum.phase : ''),"
+        f" (isValid(datum.action) ? datum.action + ' of ' + {size} : 'the opening state'),"
+        " (isValid(datum.requested_by) ? 'by ' + datum.requested_by : ''),"
+        f" {allocated} + ' allocated, ' + {reserved} + ' reserved']",
     )
-    return alt.vconcat(told, alt.layer(filled, numbers).properties(width=_BESIDE - 60, height=alt.Step(22)), spacing=4)
 
 
 def _first_moment(marks: list[Row], events: list[Row]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -23,6 +24,8 @@ from tracekit.commands import options
 @click.option(
     "--at", metavar="MOMENT", help="peak, end, start, oom, step:N or event:N; each chart has its own usual one."
 )
+@click.option("--against", metavar="DATASET", help="The other side of `compare`; two moments of one dataset otherwise.")
+@click.option("--against-at", metavar="MOMENT", help="The moment of the other side of `compare`.")
 @click.option("--by-time", is_flag=True, help="Draw over time instead of over the number of the event.")
 @click.option("--dark", is_flag=True, help="Draw on dark paper.")
 @options.device
@@ -33,18 +36,23 @@ def command(
     name: str,
     output: Path,
     at: str | None,
+    against: str | None,
+    against_at: str | None,
     by_time: bool,
     dark: bool,
     device: int | None,
     force: bool,
     quiet: bool,
 ) -> None:
-    r"""Draw one picture.
+    """Draw one picture.
 
     \b
     timeline     When did memory rise and fall, what for, and who set the peak?
+    step         What does a reading at each layer show of a step, and what does it miss?
     ledger       Where is every byte at this moment?
-    """
+    compare      What differs between two moments, or between two recordings?
+    flame        Which lines of code asked for what is held?
+    """  # noqa: D301 - click's own mark for lines to keep
     from tracekit import analysis, outfile, terminal
     from tracekit.charts import Request, named, render
     from tracekit.errors import ChartError
@@ -52,14 +60,16 @@ def command(
     chart = named(name)
     suffix = render.suffix_of(output)
     outfile.refuse_existing_file(output, force=force)
-    with terminal.progress(quiet=quiet) as tell:
-        with analysis.open_any(dataset, tell) as warehouse:
-            request = Request(device, at, by_time=by_time)
-            reason = chart.why_not(warehouse, request)
-            if reason:
-                raise ChartError(f"there is nothing to draw as {name}: {reason}", "")
-            tell("drawing")
-            tables = chart.data(warehouse, request)
+    with terminal.progress(quiet=quiet) as tell, ExitStack() as opened:
+        warehouse = opened.enter_context(analysis.open_any(dataset, tell))
+        other = None if against is None else opened.enter_context(analysis.open_any(against, tell))
+        names = (Path(dataset).stem, Path(against or dataset).stem)
+        request = Request(device, at, other, against_at, names, by_time)
+        reason = chart.why_not(warehouse, request)
+        if reason:
+            raise ChartError(f"there is nothing to draw as {name}: {reason}", "choose another chart or dataset")
+        tell("drawing")
+        tables = chart.data(warehouse, request)
         outfile.write_file(output, render.render(chart, tables, suffix, dark=dark), force=force)
     if not quiet:
         terminal.tell(f"{output}: {chart.describe(tables)}")
