@@ -102,6 +102,10 @@ def notes(one: Estimate) -> list[str]:
     ]
     told += one.tape.assumed
     told += [
+        f"{operator}: its workspace is that of the commonest kernel ({count:,} calls); another one takes more or less"
+        for operator, count in one.tape.approximate.most_common()
+    ]
+    told += [
         f"{operator}: what it takes besides its outputs is not known ({count:,} calls)"
         for operator, count in one.tape.unknown.most_common()
     ]
@@ -131,7 +135,7 @@ def _sentences(one: Estimate, row: Row) -> list[str]:
         told.append(f"under a limit of {mib(row['limit_bytes'])} MiB: {_verdict(row)}")
     told.append(
         f"allocated {_span(row, 'allocated')} MiB, reserved {_span(row, 'reserved')} MiB at most,"
-        " as the addresses of segments fall out"
+        f" in {row['layout_count']} arrangements of segments"
     )
     return told + [f"- {printable(note)}" for note in notes(one)]
 
@@ -142,7 +146,9 @@ def _span(row: Row, name: str) -> str:
 
 
 def _verdict(row: Row) -> str:
-    return {True: "fits", False: "does not fit", None: "hangs on addresses"}[row["fits"]]
+    if row["fit_count"] in (0, row["layout_count"]):
+        return "fits" if row["fits"] else "does not fit"
+    return f"fits in {row['fit_count']} of {row['layout_count']} arrangements of segments"
 
 
 def _write_several(
@@ -174,7 +180,7 @@ def _write_several(
             for row in rows
         ]
         terminal.write_grid(
-            [*varied, "allocated MiB", "reserved MiB", "as addresses fall out", ""],
+            [*varied, "allocated MiB", "reserved MiB", "as segments fall", ""],
             cells,
             [True] * (len(varied) + 3) + [False],
         )

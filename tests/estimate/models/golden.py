@@ -2,10 +2,10 @@
 
 What a step's variables hold lives until the next step gives them new values, as it did in that script's loop.
 """
-# pyright: basic
+# pyright: basic, reportCallIssue=false, reportMissingImports=false
 
 import torch
-from gpt2 import GPT2, Config  # pyright: ignore[reportMissingImports]
+from gpt2 import GPT2, Config
 
 
 def build(device, batch=8, sequence=1024):

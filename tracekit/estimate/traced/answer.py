@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tracekit import what_if
-from tracekit.allocator.device import Layout, ascending, descending
+from tracekit.allocator.device import Layout, ascending, descending, shuffled
 from tracekit.allocator.program import Program
 from tracekit.allocator.settings import Settings
 from tracekit.allocator.whatif import Outcome, run
@@ -32,9 +32,9 @@ _TRACER = "tracekit.estimate.traced.tracer"
 MOST_TRIES = 24
 """Steps traced in search of the largest value that fits, at most."""
 
-LAYOUTS: tuple[Callable[[], Layout], ...] = (descending, ascending)
-"""Where new segments may come to lie. The driver does not say; the first is what it mostly does, and gives the
-answer, both give its span."""
+LAYOUTS: tuple[Callable[[], Layout], ...] = (descending, ascending, *(partial(shuffled, seed) for seed in range(62)))
+"""Where new segments may come to lie, which decides between free blocks of one size. The driver does not say: the first
+is what it mostly does, and gives the answer; all of them give its span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,9 @@ class Estimate:
         return self.outcomes[0]
 
     @property
-    def fits(self) -> bool | None:
-        """Whether every request is served; None where that hangs on addresses that are not known."""
-        answers = {outcome.fits for outcome in self.outcomes}
-        return answers.pop() if len(answers) == 1 else None
+    def fits(self) -> bool:
+        """Whether every request is served, most likely."""
+        return self.outcome.fits
 
     def tables(self) -> dict[str, pa.Table]:
         """The raw tables that a recording of it would have."""
@@ -115,6 +114,8 @@ class Estimate:
             "highest_reserved_bytes": max(reserved),
             "limit_bytes": self.conditions.limit,
             "fits": self.fits,
+            "fit_count": sum(outcome.fits for outcome in self.outcomes),
+            "layout_count": len(self.outcomes),
         }
 
 

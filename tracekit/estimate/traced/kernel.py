@@ -14,6 +14,7 @@ from typing import Any
 
 from tracekit.estimate.traced import reduction
 from tracekit.estimate.traced.cards import Card
+from tracekit.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,22 @@ class Shape:
             step *= size
         return True
 
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether its elements lie side by side, the channels (the second dimension) last."""
+        if len(self.sizes) < 3:
+            return False
+        order = (0, *range(2, len(self.sizes)), 1)
+        sizes, strides = (tuple(numbers[dim] for dim in order) for numbers in (self.sizes, self.strides))
+        return Shape(sizes, strides, self.item_bytes, self.dtype).is_contiguous
+
+    def transposed(self, one: int, other: int) -> Shape:
+        """The same tensor with two dimensions exchanged."""
+        order = list(range(len(self.sizes)))
+        order[one], order[other] = order[other], order[one]
+        sizes, strides = (tuple(numbers[dim] for dim in order) for numbers in (self.sizes, self.strides))
+        return Shape(sizes, strides, self.item_bytes, self.dtype)
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -74,9 +91,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """An output's storage is allocated."""
+    """An output's storage is allocated, with more bytes than it needs where that is said."""
 
     index: int
+    byte_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +128,10 @@ RECIPES: dict[str, Recipe] = {}
 
 PLAIN: frozenset[str] = frozenset(Path(__file__).with_name("plain_operators.txt").read_text(encoding="utf-8").split())
 """Operators known to allocate their outputs, in order, and nothing else; pointwise ones and views besides."""
+
+
+APPROXIMATE: frozenset[str] = frozenset(["convolution", "convolution_backward"])
+"""Operators whose scratch memory hangs on which of its kernels a library chooses; the commonest is taken."""
 
 
 def is_known(name: str) -> bool:
@@ -161,7 +183,7 @@ def _product(call: Call) -> Iterator[Step]:
 
 @_recipe("addmm", "_addmm_activation")
 def _product_with_bias(call: Call) -> Iterator[Step]:
-    """With a vector as bias cublasLt does it (aten/src/ATen/native/cuda/Blas.cpp)."""
+    """With a vector as bias cublasLt does it; the handle, and its workspace, are cuBLAS's (cuda/Blas.cpp)."""
     bias, one, other = call.tensor("self"), call.tensor("mat1"), call.tensor("mat2")
     is_fused = (
         len(bias.sizes) == 1
@@ -175,7 +197,9 @@ def _product_with_bias(call: Call) -> Iterator[Step]:
         and other.sizes[1] > 1
     )
     yield from outputs(call)
-    yield Workspace("cublaslt" if is_fused else "cublas")
+    yield Workspace("cublas")
+    if is_fused:
+        yield Workspace("cublaslt")
 
 
 # Reductions
@@ -234,6 +258,16 @@ def _foreach_norm(call: Call) -> Iterator[Step]:
     yield Take("partial", len(shapes) * chunks * 4)
     yield from outputs(call)
     yield Drop("partial")
+
+
+@_recipe("cumsum", "cumprod", "logcumsumexp")
+def _scan(call: Call) -> Iterator[Step]:
+    """An input of another dtype than the output is converted first (ScanKernels.cpp)."""
+    shape, first = call.tensor("self"), call.outputs[0]
+    yield from outputs(call)
+    if first is not None and first.dtype != shape.dtype:
+        yield Take("converted", first.bytes, "at::_ops::_to_copy::call(...)")
+        yield Drop("converted")
 
 
 # Softmax, normalisation, loss
@@ -295,11 +329,31 @@ def _group_norm_backward(call: Call) -> Iterator[Step]:
     item = max(4, call.tensor("input").item_bytes)
     samples, channels, groups = call.arguments["N"], call.arguments["C"], call.arguments["group"]
     yield from outputs(call)
-    keys = [("ds", channels), ("db", channels), ("c1", channels), ("c2", groups), ("c3", groups)]
-    for key, count in keys:
+    for key, count in (("ds", channels), ("db", channels), ("c2", groups), ("c3", groups), ("c1", channels)):
         yield Take(key, samples * count * item)
-    for key, _ in reversed(keys):
+    for key in ("c3", "c2", "c1", "db", "ds"):
         yield Drop(key)
+
+
+@_recipe("mse_loss", "smooth_l1_loss")
+def _elementwise_loss(call: Call) -> Iterator[Step]:
+    """The result is first made as large as the input and then cut down, which keeps its storage (Loss.cpp)."""
+    first = call.outputs[0]
+    if call.arguments.get("reduction", 1) == 0 or first is None:
+        yield from outputs(call)
+        return
+    shape = call.tensor("self")
+    whole = Shape((shape.count,), (1,), shape.item_bytes, shape.dtype)
+    yield Out(0, shape.bytes)
+    yield Take("losses", shape.bytes)
+    yield from _scratch(call, whole, {0}, max(4, shape.item_bytes))
+    yield Drop("losses")
+
+
+@_recipe("native_dropout")
+def _dropout(call: Call) -> Iterator[Step]:
+    """The mask comes before the output (Dropout.cu)."""
+    yield from outputs(call, 1, 0)
 
 
 # Indexing
@@ -364,6 +418,107 @@ def _embedding_backward(call: Call) -> Iterator[Step]:
     yield from _dropped(gradient, "gradient")
 
 
+# Convolution
+
+_PLAN = "at::native::run_conv_plan(...)"
+_MARGIN, _STRIDED_MARGIN, _SPLIT_MARGIN, _SEMAPHORES = 16, 147, 175, 400
+_TILE = 128
+_MOST_BY_BATCH = 32 * MIB
+
+
+@_recipe("convolution")
+def _convolution(call: Call) -> Iterator[Step]:
+    """CuDNN's kernels want channels last: other tensors are converted inside its workspace (read off recordings)."""
+    x, weight = call.tensor("input"), call.tensor("weight")
+    y = call.outputs[0]
+    yield from _copied_like(x, "input")
+    yield from outputs(call)
+    if y is not None:
+        yield from _planned("workspace", _forward_workspace(call, x, weight, y))
+    yield from _dropped_like(x, "input")
+
+
+@_recipe("convolution_backward")
+def _convolution_backward(call: Call) -> Iterator[Step]:
+    """The gradient of the input, that of the weight, and the bias's, which is a sum."""
+    y, x, weight = call.tensor("grad_output"), call.tensor("input"), call.tensor("weight")
+    yield from _copied_like(y, "gradient")
+    yield from _copied_like(x, "input")
+    for index, workspace in enumerate((_forward_workspace(call, x, weight, y), _weight_workspace(call, x, weight, y))):
+        if call.outputs[index] is not None and call.is_new[index]:
+            yield Out(index)
+            yield from _planned("workspace", workspace)
+    if call.outputs[2] is not None and call.is_new[2]:
+        yield Out(2)
+        yield from _scratch(call, y, {dim for dim in range(len(y.sizes)) if dim != 1}, max(4, y.item_bytes))
+    yield from _dropped_like(x, "input")
+    yield from _dropped_like(y, "gradient")
+
+
+def _planned(key: str, byte_count: int) -> Iterator[Step]:
+    if byte_count:
+        yield Take(key, byte_count, _PLAN)
+        yield Drop(key)
+
+
+def _copied_like(shape: Shape, key: str) -> Iterator[Step]:
+    """What is laid out neither way is copied before cuDNN is called."""
+    if not (shape.is_contiguous or shape.is_channels_last):
+        yield Take(key, shape.bytes, "at::native::contiguous(...)")
+
+
+def _dropped_like(shape: Shape, key: str) -> Iterator[Step]:
+    if not (shape.is_contiguous or shape.is_channels_last):
+        yield Drop(key)
+
+
+def _is_pointwise(call: Call, weight: Shape) -> bool:
+    """Whether a convolution is a product: 1 x 1, every pixel."""
+    return prod(weight.sizes[2:]) == 1 and all(one == 1 for one in call.arguments["stride"])
+
+
+def _converts(call: Call, x: Shape, weight: Shape) -> bool:
+    """Whether tensors are converted at all: not in depthwise kernels, nor where channels are last already."""
+    is_depthwise = call.arguments["groups"] > 1 and weight.sizes[1] == 1
+    is_thin = x.sizes[1] < 4 and prod(weight.sizes[2:]) <= 9
+    return not (is_depthwise or is_thin or (x.is_channels_last and not x.is_contiguous))
+
+
+def _padded(shape: Shape) -> int:
+    """Bytes of a tensor with its channels filled up to four."""
+    return shape.bytes // shape.sizes[1] * max(shape.sizes[1], 4)
+
+
+def _forward_workspace(call: Call, x: Shape, weight: Shape, y: Shape) -> int:
+    if not _converts(call, x, weight):
+        return 0
+    if _is_pointwise(call, weight) and prod(x.sizes[2:]) % 4 == 0:
+        return _SEMAPHORES if weight.sizes[0] <= weight.sizes[1] else 0
+    converted = x.bytes + y.bytes
+    is_strided = call.name == "convolution_backward" and any(one > 1 for one in call.arguments["stride"])
+    margin = _STRIDED_MARGIN if is_strided else _MARGIN
+    return converted + (weight.bytes if prod(weight.sizes[2:]) > 1 else 0) + margin
+
+
+def _weight_workspace(call: Call, x: Shape, weight: Shape, y: Shape) -> int:
+    """Beside what is converted, partial sums of as many tiles as there are multiprocessors."""
+    if not _converts(call, x, weight):
+        return 0
+    by_batch = x.sizes[0] * weight.bytes
+    is_even = prod(x.sizes[2:]) % 4 == 0
+    if _is_pointwise(call, weight) and is_even and by_batch <= _MOST_BY_BATCH and weight.sizes[0] >= 4:
+        return by_batch
+    rows, columns = weight.sizes[0], max(weight.sizes[1], 4) * prod(weight.sizes[2:])
+    tile = [min(_TILE, 64 if size <= 64 else _TILE) for size in (rows, max(weight.sizes[1], 4))]
+    tiles = -(-rows // tile[0]) * -(-columns // tile[1])
+    processors = call.card.processors
+    count = tiles * (processors // tiles) if tiles <= processors else processors
+    converted = _padded(x) + _padded(y) + (weight.bytes if prod(weight.sizes[2:]) > 1 else 0)
+    if count == tiles or not is_even:
+        return converted + _MARGIN
+    return converted + count * (tile[0] * tile[1] * 4 + 4) + _SPLIT_MARGIN
+
+
 # Attention
 
 
@@ -376,20 +531,19 @@ def _efficient_attention(call: Call) -> Iterator[Step]:
 @_recipe("_scaled_dot_product_efficient_attention_backward")
 def _efficient_attention_backward(call: Call) -> Iterator[Step]:
     """Gradients, the product with the output and its sum, and a workspace (attention_backward.cu)."""
-    gradient, query, key = call.tensor("grad_out_"), call.tensor("query"), call.tensor("key")
+    gradient, query = call.tensor("grad_out_").transposed(1, 2), call.tensor("query")
     batch, heads, length, width = query.sizes
     yield from _copied(gradient, "gradient")
     yield from outputs(call)
     is_half = query.item_bytes < 4
     yield Take("product", batch * heads * length * width * (query.item_bytes if is_half else 4))
     yield Take("delta", batch * heads * length * 4)
-    yield Drop("product")
     yield Take("delta copy", batch * heads * length * 4)
     yield Drop("delta")
+    yield Drop("product")
     yield Take("workspace", batch * heads * -(-length // 64) * -(-width // 64) * (16 + 64 * 64 * 4))
-    yield Drop("workspace")
     yield Drop("delta copy")
-    del key
+    yield Drop("workspace")
     yield from _dropped(gradient, "gradient")
 
 

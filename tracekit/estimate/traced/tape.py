@@ -41,6 +41,7 @@ class Tape:
         frames: distinct frames.
         marks: name, START or END, and the operation that each comes before.
         unknown: operators whose memory besides their outputs is not known, with how often they ran.
+        approximate: operators whose memory besides their outputs is only about right, with how often they ran.
         assumed: what was taken for granted, in sentences.
     """
 
@@ -53,6 +54,7 @@ class Tape:
     frames: dict[Frame, int] = field(default_factory=dict[Frame, int])
     marks: list[tuple[str, str, int]] = field(default_factory=list[tuple[str, str, int]])
     unknown: Counter[str] = field(default_factory=Counter[str])
+    approximate: Counter[str] = field(default_factory=Counter[str])
     assumed: dict[str, None] = field(default_factory=dict[str, None])
 
     def allocate(self, requested: int, frames: tuple[int, ...], label: str | None = None) -> int:

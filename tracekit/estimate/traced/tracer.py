@@ -40,6 +40,7 @@ _ENGINE = "torch::autograd::Engine::evaluate_function(...)"
 _HIDDEN_FILES = (
     *("estimate/traced/tracer.py", "recorder/modules.py", "torch/_ops.py", "torch/library.py"),
     *("torch/_library/utils.py", "torch/utils/_python_dispatch.py", "torch/_meta_registrations.py"),
+    *("torch/_compile.py", "torch/_dynamo/eval_frame.py"),
 )
 """Whose frames a recording would not have: they are there because there is no GPU."""
 
@@ -235,6 +236,8 @@ class Tracer(_DispatchMode):
             )
         if not known:
             self.tape.unknown[str(operator)] += 1
+        elif name in kernel.APPROXIMATE:
+            self.tape.approximate[str(operator)] += 1
 
     def _write(
         self,
@@ -263,7 +266,7 @@ class Tracer(_DispatchMode):
         base = self._stack(self.tape.frame(own))
         for step in kernel.steps(call):
             if isinstance(step, Out):
-                self._bear(flat[step.index], base)
+                self._bear(flat[step.index], base, step.byte_count)
             elif isinstance(step, Take):
                 stack = base if step.frame is None else (self.tape.frame(step.frame), *base)
                 scratch[step.key] = self.tape.allocate(step.byte_count, stack, self.label or None)
@@ -282,10 +285,10 @@ class Tracer(_DispatchMode):
 
     # Storages
 
-    def _bear(self, tensor: Any, stack: tuple[int, ...]) -> None:
+    def _bear(self, tensor: Any, stack: tuple[int, ...], more: int | None = None) -> None:
         """A storage is born; nothing is allocated for one without bytes."""
         storage = tensor.untyped_storage()
-        address, byte_count = storage._cdata, storage.nbytes()
+        address, byte_count = storage._cdata, more or storage.nbytes()
         if address in self.numbers or byte_count == 0:
             return
         self.numbers[address] = self.tape.allocate(byte_count, stack, self.label or None)
@@ -425,9 +428,80 @@ def _route(library: Any, tracer: Tracer) -> None:
     ) -> Any:
         return _to(self, tracer, device=device, dtype=dtype, non_blocking=non_blocking, copy=copy, **rest)
 
+    def linear(self: Any, weight: Any, bias: Any = None) -> Any:
+        if bias is None or self.dim() < 3 or (self.dim() == 3 and self.is_contiguous()):
+            return aten.linear.default.decompose(self, weight, bias)
+        return aten.matmul.default(self, aten.t.default(weight)).add_(bias)  # under a mode torch adds out of place
+
+    def attention(
+        query: Any,
+        key: Any,
+        value: Any,
+        mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        return _attention(tracer, query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
+
     library.impl("dropout", dropout, "AutogradMeta")
+    library.impl("linear", linear, "AutogradMeta")
+    library.impl("scaled_dot_product_attention", attention, "AutogradMeta")
     library.impl("to.dtype_layout", to_dtype_layout, "AutogradMeta")
     library.impl("to.device", to_device, "AutogradMeta")
+
+
+def _attention(
+    tracer: Tracer,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Any:
+    """The kernel that a GPU chooses (sdp_utils.cpp): cuDNN's, flash, memory-efficient attention, or plain products."""
+    if mask is not None and mask.dtype is torch.bool:
+        mask = torch.where(mask, 0.0, float("-inf")).to(query.dtype)
+    needs_sums = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))
+    is_half = query.dtype in (torch.float16, torch.bfloat16)
+    is_four = query.dim() == key.dim() == value.dim() == 4
+    width = query.shape[-1]
+    is_dense = all(one.stride(-1) == 1 for one in (query, key, value, *([] if mask is None else [mask])))
+    if not is_four or not is_dense or width % 4:
+        return _plain_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
+    if is_half and tracer.card.major in (9, 10) and width % 8 == 0 and width <= 128:
+        return aten._scaled_dot_product_cudnn_attention.default(
+            query, key, value, mask, needs_sums, dropout_p, is_causal, False, scale=scale
+        )[0]
+    if is_half and tracer.card.major >= 8 and mask is None and width <= 256 and width % 8 == 0:
+        return aten._scaled_dot_product_flash_attention.default(
+            query, key, value, dropout_p, is_causal, False, scale=scale
+        )[0]
+    if enable_gqa and key.shape[1] != query.shape[1]:
+        return _plain_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
+    return aten._scaled_dot_product_efficient_attention.default(
+        query, key, value, mask, needs_sums, dropout_p, is_causal, scale=scale
+    )[0]
+
+
+def _plain_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Any:
+    return aten._scaled_dot_product_attention_math.default(
+        query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )[0]
 
 
 def _to(tensor: Any, tracer: Tracer, **options: Any) -> Any:
