@@ -1,5 +1,5 @@
 """nn.TransformerEncoder over 10,000 words, six layers of width 512, with dropout; Adam, or SGD with momentum."""
-# pyright: basic, reportCallIssue=false, reportMissingImports=false
+# pyright: basic, reportCallIssue=false, reportMissingImports=false, reportIndexIssue=false
 
 import torch
 from torch import nn

@@ -2,7 +2,7 @@
 
 What a step's variables hold lives until the next step gives them new values, as it did in that script's loop.
 """
-# pyright: basic, reportCallIssue=false, reportMissingImports=false
+# pyright: basic, reportCallIssue=false, reportMissingImports=false, reportIndexIssue=false
 
 import torch
 from gpt2 import GPT2, Config

@@ -2,7 +2,7 @@
 
 The order of operations is that of the recordings' stacks; the classes here are the tests' own.
 """
-# pyright: basic, reportCallIssue=false, reportMissingImports=false
+# pyright: basic, reportCallIssue=false, reportMissingImports=false, reportIndexIssue=false
 
 import torch
 from torch import nn

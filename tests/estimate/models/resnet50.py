@@ -1,5 +1,5 @@
 """ResNet-50, written as torchvision's runs it, on random pictures of 224 x 224; SGD with momentum."""
-# pyright: basic, reportCallIssue=false, reportMissingImports=false
+# pyright: basic, reportCallIssue=false, reportMissingImports=false, reportIndexIssue=false
 
 import torch
 from torch import nn

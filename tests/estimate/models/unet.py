@@ -1,5 +1,5 @@
 """A small U-Net with group norms that gives back its picture of 128 x 128; fused AdamW."""
-# pyright: basic, reportCallIssue=false, reportMissingImports=false
+# pyright: basic, reportCallIssue=false, reportMissingImports=false, reportIndexIssue=false
 
 import torch
 from torch import nn
