@@ -27,6 +27,7 @@ VERBS = (
     "chart",
     "oom-message",
     "replay",
+    "fit",
     "sweep",
     "estimate",
 )

@@ -10,7 +10,7 @@ Which block a request gets is decided in `tracekit.allocator`; here its results 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,8 +147,14 @@ def trials(recording: Recorded, names: Iterable[str], limit: int | None, *, keep
     return done
 
 
-def as_json(warehouse: Warehouse, trial: Trial) -> Row:
-    """One trial in the shape of `tracekit replay --format json`."""
+def as_json(warehouse: Warehouse, trial: Trial, requested: Sequence[int] | None = None) -> Row:
+    """One trial in the shape of `tracekit replay --format json`.
+
+    Args:
+        warehouse: the dataset that the events are those of.
+        trial: the trial.
+        requested: the bytes of each allocation, where they are not those of the dataset.
+    """
     outcome = trial.outcome
     return {
         "device": trial.device,
@@ -161,7 +167,9 @@ def as_json(warehouse: Warehouse, trial: Trial) -> Row:
         "peak_reserved_event_ix": outcome.peak_reserved.event_ix,
         "retry_count": outcome.retries,
         "fits": outcome.fits,
-        "oom": None if outcome.out_of_memory is None else _oom_row(warehouse, trial.device, outcome.out_of_memory),
+        "oom": None
+        if outcome.out_of_memory is None
+        else _oom_row(warehouse, trial.device, outcome.out_of_memory, requested),
     }
 
 
@@ -274,16 +282,24 @@ def _add_segments(trial: Trial, segments: list[Row], blocks: list[Row]) -> None:
             )
 
 
-def _oom_row(warehouse: Warehouse, device: int, oom: OutOfMemory) -> Row:
+def asked_at(warehouse: Warehouse, device: int, event_ix: int | None) -> Row:
+    """Who asked at an event, and in which step and phase; all None for what is older than the recording."""
     asked = warehouse.rows(
         "select stack_label.requested_by, span.step, span.phase"
         " from trace_event left join stack_label using (stack_id)"
         " asof left join span on trace_event.device = span.device and trace_event.event_ix >= span.begin_event_ix"
         " where trace_event.device = ? and trace_event.event_ix = ?",
-        [device, oom.event_ix],
+        [device, event_ix],
     )
-    told = asked[0] if asked else {"requested_by": None, "step": None, "phase": None}
+    return asked[0] if asked else {"requested_by": None, "step": None, "phase": None}
+
+
+def _oom_row(warehouse: Warehouse, device: int, oom: OutOfMemory, requested: Sequence[int] | None) -> Row:
+    told = asked_at(warehouse, device, oom.event_ix)
     names = _names(warehouse, device, oom.cached[:5])
+    for number, row in names.items():
+        if requested is not None and row["allocation_id"] is not None:
+            row["requested_bytes"] = requested[number]
     return {
         "event_ix": oom.event_ix,
         "request_bytes": oom.request_bytes,

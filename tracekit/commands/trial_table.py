@@ -56,11 +56,12 @@ def sentences(row: Row) -> list[str]:
         times = "once" if row["retry_count"] == 1 else f"{row['retry_count']:,} times"
         told.append(f"the allocator ran short and released its cache {times}")
     if row["oom"] is not None:
-        told += _oom_sentences(row["oom"])
+        told += oom_sentences(row["oom"])
     return told
 
 
-def _oom_sentences(oom: Row) -> list[str]:
+def oom_sentences(oom: Row) -> list[str]:
+    """How a request failed, in lines of text."""
     where = f"at event {oom['event_ix']:,}" if oom["event_ix"] is not None else "before the first event"
     if oom["step"] is not None:
         where += f", in step {oom['step']}"

@@ -1,0 +1,83 @@
+"""`tracekit fit` as a person meets it: what it takes, what it prints, and what it cannot do."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.fit.conftest import MIB, snapshot_of
+from tests.fit.test_fit import step
+from tests.snapshots import dumped
+from tests.test_commands import run
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """Two recordings, as a command line names them."""
+    named: list[str] = []
+    for batch in (2, 4):
+        path = tmp_path / f"b{batch}.pickle"
+        path.write_bytes(dumped(snapshot_of(step(batch))))
+        named.append(f"{batch}={path}")
+    return named
+
+
+def test_a_line_a_value_and_the_largest(words: list[str]) -> None:
+    done = run("fit", *words, "--limit", "300MiB", "--at", "6", "8")
+    assert done.returncode == 0
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines[2:6]] == ["2", "4", "6", "8"]
+    assert "the largest batch that fits 300.0 MiB: " in done.stdout
+    assert "runs out of memory" in done.stdout
+    assert "- operations, order and stacks are those of 4=b4.pickle; sizes follow batch" in done.stdout
+    assert done.stderr == ""
+
+
+def test_csv_has_exact_bytes(words: list[str]) -> None:
+    done = run("fit", *words, "--at", "10", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [(row["value"], row["kind"]) for row in rows] == [("2", "measured"), ("4", "measured"), ("10", "predicted")]
+    # a weight and its gradient, the two activations at batch 10, and the scratch has gone by then
+    assert int(rows[-1]["allocated_bytes"]) == (40 + 40 + 30 + 50) * MIB
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["--at", "many"], 2, "'many' in --at is no value"),
+        (["--at", "0"], 2, "'0' in --at is no value"),
+        (["--at", "8x512"], 2, "8x512 is no value of batch"),
+        (["--at", "6", "--limit", "plenty"], 2, "is not a size"),
+        (["--at", "6", "--set", "nonsense:1"], 1, "'nonsense' is not an allocator option"),
+        (["--limit", "1GiB", "--margin", "2GiB"], 2, "leaves nothing"),
+        (["--limit", "1GiB", "--length", "3"], 2, "two variables"),
+        (["--at", "6", "--variable", "batch,sequence"], 2, "names 2 variables"),
+        (["--at", "6", "--make-fit", "6"], 2, "needs a --limit"),
+        (["--at", "6", "8", "-o", "out"], 2, "takes one --at"),
+        ([], 2, "give --limit to find the largest"),
+    ],
+)
+def test_what_it_cannot_do(words: list[str], tmp_path: Path, arguments: list[str], code: int, problem: str) -> None:
+    done = run("fit", *words, *arguments, folder=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert problem in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("recordings", "problem"),
+    [
+        (["8="], "names no dataset"),
+        (["x=there"], "is no value"),
+        (["4=a", "8x512=b"], "the same variables"),
+        (["12"], "at least one recording"),
+    ],
+)
+def test_recordings_that_cannot_be_read(recordings: list[str], problem: str) -> None:
+    done = run("fit", *recordings, "--at", "5")
+    assert done.returncode == 2
+    assert problem in done.stderr

@@ -1,0 +1,413 @@
+"""Recordings of one program at several points become one program with a rule for each size.
+
+What is matched with what is decided here, by way of `align`, and which rule follows, by way of `rule`; nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence, Set
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from tracekit.allocator.program import ALLOCATE, ATTEMPT, COMPLETE, Program
+from tracekit.errors import TracekitError
+from tracekit.fit import rule as rules
+from tracekit.fit.align import MATCHED, MOST_DIFFERENCES, align
+from tracekit.fit.rule import Kind, Point, Rule
+from tracekit.fit.source import Source
+from tracekit.terminal import mib
+
+LEAST_MATCHED = Fraction(2, 3)
+"""Share of the bytes asked for that must have a partner; of one program at two sizes it is more than nine tenths."""
+
+MOST_UNEXPLAINED = Fraction(1, 10)
+"""Share of the bytes at the peak that may rest on no rule in whole bytes."""
+
+_SAME_AT_ANY_SIZE = frozenset(
+    ("parameter", "buffer", "gradient", "gradient_in_flight", "optimizer_state", "optimizer_temporary",
+     "library_workspace", "before_recording")
+)  # fmt: skip
+"""Buckets whose sizes the model and the optimizer make, not the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How a recording was matched with the largest one.
+
+    Attributes:
+        source: the recording.
+        partner: for each allocation of the largest recording its partner's number, None where it has none.
+        share: how much of the bytes that the largest recording asks for has a partner.
+        unmatched_count: its allocations without a partner.
+        left_over_count: the smaller recording's allocations without one.
+    """
+
+    source: Source
+    partner: list[int | None]
+    share: Fraction
+    unmatched_count: int
+    left_over_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A program whose sizes follow from the variables.
+
+    Attributes:
+        variables: their names.
+        sources: the recordings, smallest first.
+        template: the recording whose operations, stacks and settings are taken.
+        rules: a rule for each allocation of the template.
+        matches: how each other recording was matched with it.
+    """
+
+    variables: tuple[str, ...]
+    sources: list[Source]
+    template: Source
+    rules: list[Rule]
+    matches: list[Match]
+
+    def stream(self, point: Point) -> tuple[Program, Source]:
+        """The program at a point, and the recording that its events are those of.
+
+        At a recorded point it is the recording's own; where that has no C++ stacks and the template has, and they do
+        the same, the events are named as the template's.
+        """
+        recorded, program = self.recorded_at(point), self.template.program
+        if recorded is None:
+            return replace(program, requested=[one.at(point) for one in self.rules]), self.template
+        is_told_better = self.template.has_native and not recorded.has_native
+        if is_told_better and _does_the_same(recorded.program, program):
+            return replace(recorded.program, source_ix=program.source_ix), self.template
+        return recorded.program, recorded
+
+    def recorded_at(self, point: Point) -> Source | None:
+        """The recording made at a point, None where there is none."""
+        return next((source for source in self.sources if source.point == point), None)
+
+    @property
+    def keeps_opening(self) -> bool | None:
+        """False where what is older than the recording changes its size, so that it cannot lie as it lay; else None."""
+        opening = self.rules[: self.template.program.opening_count]
+        return None if all(one.kind is Kind.CONSTANT for one in opening) else False
+
+    def tally(self) -> Counter[Kind]:
+        """How many allocations rest on each kind of rule."""
+        return Counter(one.kind for one in self.rules)
+
+
+def build(variables: Sequence[str], sources: Sequence[Source]) -> Model:
+    """Learn from recordings.
+
+    Args:
+        variables: one or two names.
+        sources: recordings of the same program, each at another point.
+
+    Raises:
+        TracekitError: where they cannot be recordings of one program, or do not tell enough.
+    """
+    ordered = sorted(sources, key=lambda source: (rules.value_of((1,) * len(source.point), source.point), source.point))
+    largest = ordered[-1]
+    _refuse_points(variables, [source.point for source in ordered])
+    if len(ordered) == 1:
+        return Model(tuple(variables), ordered, largest, _guessed(largest), [])
+    for source in ordered[:-1]:
+        _refuse_others(source, largest)
+    matches = [_matched(source, largest) for source in ordered[:-1]]
+    for match in matches:
+        _refuse_strangers(match, largest)
+    learned = _twinned(_learned(matches, largest), largest)
+    template = _best_told(largest, matches)
+    model = Model(tuple(variables), ordered, template, learned, matches)
+    _refuse_unexplained(model)
+    return model
+
+
+# ------------------------------------------------------------------ what cannot be recordings of one program
+
+
+def _refuse_points(variables: Sequence[str], points: Sequence[Point]) -> None:
+    for point, count in Counter(points).items():
+        if count > 1:
+            raise TracekitError(
+                f"{count} recordings are given for {told(point)}", "give each recording the value it was made at"
+            )
+    if len(points) == 1:
+        if len(variables) > 1:
+            raise TracekitError(
+                f"one recording does not tell {' and '.join(variables)} apart", "record at other values of each"
+            )
+        return
+    alike = rules.indistinct(points)
+    if alike is not None:
+        one, other = (in_words(product, variables) for product in alike)
+        raise TracekitError(
+            f"the recordings at {', '.join(map(told, points))} do not tell what goes with {one}"
+            f" from what goes with {other}",
+            "add a recording that differs in one variable only",
+        )
+
+
+def _refuse_others(source: Source, largest: Source) -> None:
+    if source.step_count and largest.step_count and source.step_count != largest.step_count:
+        raise TracekitError(
+            f"{source.name} has {source.step_count} training steps, {largest.name} has {largest.step_count}",
+            "record the same number of steps at each value",
+        )
+    parameters = [_bytes_of("parameter", one) for one in (source, largest)]
+    if all(parameters) and parameters[0] != parameters[1]:
+        raise TracekitError(
+            f"the models differ: {parameters[0]:,} bytes of parameters in {source.name},"
+            f" {parameters[1]:,} in {largest.name}",
+            "give recordings of the same model at different values",
+        )
+
+
+def _bytes_of(bucket: str, source: Source) -> int:
+    return sum(size for size, name in zip(source.program.requested, source.bucket, strict=True) if name == bucket)
+
+
+def _refuse_strangers(match: Match, largest: Source) -> None:
+    if match.share < LEAST_MATCHED:
+        raise _strangers(
+            match.source,
+            largest,
+            f"only {float(match.share):.0%} of the bytes that the larger one asks for have a partner in the other",
+        )
+    sizes = largest.program.requested
+    if all(
+        number is None or match.source.program.requested[number] == size
+        for size, number in zip(sizes, match.partner, strict=True)
+    ):
+        raise TracekitError(
+            f"no size differs between {match.source.name} and {largest.name}",
+            "check the values: they seem to have been recorded at the same one",
+        )
+
+
+def _strangers(source: Source, largest: Source, why: str) -> TracekitError:
+    return TracekitError(
+        f"{source.name} and {largest.name} are not the same program: {why}",
+        "give recordings of the same script, model and settings, each with the value it was made at",
+    )
+
+
+def _refuse_unexplained(model: Model) -> None:
+    program = model.sources[-1].program
+    at_peak = unexplained_at_peak(model)
+    share = Fraction(at_peak, max(sum(map(program.requested.__getitem__, alive_at_peak(program))), 1))
+    if share > MOST_UNEXPLAINED:
+        raise TracekitError(
+            f"{' and '.join(model.variables)} does not explain {mib(at_peak)} MiB, {float(share):.0%} of the peak:"
+            " their sizes follow no rule in whole bytes",
+            "add a recording at a larger value, or record with fixed shapes",
+        )
+
+
+# ------------------------------------------------------------------ matching
+
+
+def _matched(source: Source, largest: Source) -> Match:
+    ours, theirs = source.program, largest.program
+    ratios = {
+        Fraction(rules.value_of(product, largest.point), rules.value_of(product, source.point))
+        for product in rules.PRODUCTS[len(source.point)]
+    }
+    must_grow = all(small <= large for small, large in zip(source.point, largest.point, strict=True))
+
+    def sense(one: int, other: int) -> int:
+        if ours.number[one] < 0:
+            return 0
+        size, larger = ours.requested[ours.number[one]], theirs.requested[theirs.number[other]]
+        if must_grow and larger < size:
+            return -MATCHED - 1
+        return 1 if Fraction(larger, size) in ratios else 0
+
+    coarse = _tokens(source, largest)
+    pairs = align(_finer(coarse, source, largest, ratios), coarse, sense)
+    if pairs is None:
+        raise _strangers(source, largest, f"more than {MOST_DIFFERENCES:,} of what they do has no partner in the other")
+    partner: list[int | None] = [None] * len(theirs.requested)
+    for one, other in pairs:
+        if ours.kind[one] in (ALLOCATE, ATTEMPT):
+            partner[theirs.number[other]] = ours.number[one]
+    found = [size for size, number in zip(theirs.requested, partner, strict=True) if number is not None]
+    return Match(
+        source,
+        partner,
+        Fraction(sum(found), sum(theirs.requested) or 1),
+        len(partner) - len(found),
+        len(ours.requested) - len(found),
+    )
+
+
+Tokens = list[tuple[Hashable, ...]]
+
+
+def _tokens(source: Source, largest: Source) -> tuple[Tokens, Tokens]:
+    """What each operation is known by in both recordings: its kind, and who asked for its allocation.
+
+    Frames that only one of them knows are left out (an outer function that another version of the script has, C++
+    frames where the other recording has none), and so are lines, which move between versions.
+    """
+    shared = _vocabulary(source) & _vocabulary(largest)
+    both_native = source.has_native and largest.has_native
+
+    def tokens(one: Source) -> Tokens:
+        known: dict[Hashable, Hashable] = {}
+        keys = [
+            known.setdefault(
+                (python, native),
+                (tuple(frame for frame in python if frame in shared), native if both_native else ()),
+            )
+            for python, native in zip(one.python, one.native, strict=True)
+        ]
+        return [
+            (kind, keys[number] if number >= 0 else None)
+            for kind, number in zip(one.program.kind, one.program.number, strict=True)
+        ]
+
+    return tokens(source), tokens(largest)
+
+
+def _finer(
+    coarse: tuple[Tokens, Tokens], source: Source, largest: Source, ratios: Set[Fraction]
+) -> tuple[Tokens, Tokens]:
+    """The tokens with a class of sizes added: two sizes are of one class where one product makes one of the other."""
+    sizes, larger_sizes = set(source.program.requested), set(largest.program.requested)
+    family: dict[tuple[bool, int], int] = {}
+    relatives: defaultdict[tuple[bool, int], list[tuple[bool, int]]] = defaultdict(list)
+    for size in sizes:
+        for ratio in ratios:
+            if size * ratio in larger_sizes:
+                small, large = (False, size), (True, int(size * ratio))
+                relatives[small].append(large)
+                relatives[large].append(small)
+    for one in list(relatives):
+        todo = [one]
+        while todo:
+            member = todo.pop()
+            if member not in family:
+                family[member] = family.get(one, len(family))
+                todo += relatives[member]
+
+    def finer(tokens: Tokens, program: Program, is_large: bool) -> Tokens:
+        return [
+            (*token, family.get((is_large, program.requested[number])) if number >= 0 else None)
+            for token, number in zip(tokens, program.number, strict=True)
+        ]
+
+    return finer(coarse[0], source.program, False), finer(coarse[1], largest.program, True)
+
+
+def _vocabulary(source: Source) -> set[Hashable]:
+    return {frame for stack in set(source.python) for frame in stack}
+
+
+def _best_told(largest: Source, matches: Sequence[Match]) -> Source:
+    """The recording whose stacks are taken: the largest, unless it has no C++ stacks and a twin of its program has."""
+    if largest.has_native:
+        return largest
+    for match in reversed(matches):
+        if match.source.has_native and _does_the_same(match.source.program, largest.program):
+            return match.source
+    return largest
+
+
+def _does_the_same(one: Program, other: Program) -> bool:
+    """Whether two programs differ in sizes only."""
+    return (one.kind, one.number, one.stream, one.pool) == (other.kind, other.number, other.stream, other.pool)
+
+
+# ------------------------------------------------------------------ rules
+
+
+def _learned(matches: Sequence[Match], largest: Source) -> list[Rule]:
+    """A rule for each allocation of the largest recording, from its partners."""
+    known: dict[tuple[tuple[Point, int], ...], Rule] = {}
+    learned: list[Rule] = []
+    for number, size in enumerate(largest.program.requested):
+        seen = [
+            (match.source.point, match.source.program.requested[partner])
+            for match in matches
+            if (partner := match.partner[number]) is not None
+        ]
+        key = (*seen, (largest.point, size))
+        if key not in known:
+            points, sizes = zip(*key, strict=True)
+            known[key] = rules.learn(points, sizes) if seen else rules.constant(size, Kind.KEPT, len(largest.point))
+        learned.append(known[key])
+    return learned
+
+
+def _twinned(learned: list[Rule], largest: Source) -> list[Rule]:
+    """Give what has no partner the rule of its twins: allocations of the same size that all follow one rule."""
+    by_size: defaultdict[int, set[Rule]] = defaultdict(set)
+    sizes = largest.program.requested
+    for size, one in zip(sizes, learned, strict=True):
+        if one.kind is not Kind.KEPT:
+            by_size[size].add(one)
+
+    def rule_of(size: int, one: Rule) -> Rule:
+        terms = {twin.terms for twin in by_size.get(size, ())}
+        if one.kind is not Kind.KEPT or len(terms) != 1:
+            return one
+        return Rule(terms.pop(), Kind.TWIN)
+
+    return [rule_of(size, one) for size, one in zip(sizes, learned, strict=True)]
+
+
+def _guessed(source: Source) -> list[Rule]:
+    """Rules from one recording: what the model and the optimizer make stays, all else goes in proportion."""
+    (value,) = source.point
+    program = source.program
+    constant_sizes = {
+        size for size, bucket in zip(program.requested, source.bucket, strict=True) if bucket in _SAME_AT_ANY_SIZE
+    }
+    return [
+        Rule((((1,), Fraction(size, value)),), Kind.GUESSED)
+        if size not in constant_sizes and size % value == 0
+        else rules.constant(size, Kind.KEPT, 1)
+        for size in program.requested
+    ]
+
+
+def unexplained_at_peak(model: Model) -> int:
+    """Bytes alive at the largest recording's peak that rest on no rule in whole bytes."""
+    program = model.sources[-1].program
+    alive = alive_at_peak(program)
+    return sum(program.requested[number] for number in alive if model.rules[number].kind in (Kind.NEARLY, Kind.KEPT))
+
+
+def alive_at_peak(program: Program) -> set[int]:
+    """The allocations that are alive where most bytes are asked for."""
+    live = peak = at = 0
+    held: set[int] = set()
+    for position, (kind, number) in enumerate(zip(program.kind, program.number, strict=True)):
+        if kind == ALLOCATE:
+            live += program.requested[number]
+            held.add(number)
+            peak, at = max((peak, at), (live, position), key=lambda one: one[0])
+        elif kind == COMPLETE and number in held:
+            live -= program.requested[number]
+            held.remove(number)
+    alive: set[int] = set()
+    for kind, number in zip(program.kind[: at + 1], program.number[: at + 1], strict=True):
+        if kind == ALLOCATE:
+            alive.add(number)
+        elif kind == COMPLETE:
+            alive.discard(number)
+    return alive
+
+
+def in_words(product: rules.Product, variables: Sequence[str]) -> str:
+    """A product as a person writes it."""
+    powers = {1: "", 2: " squared"}
+    parts = [f"{name}{powers[power]}" for name, power in zip(variables, product, strict=True) if power]
+    return " times ".join(parts) or "nothing"
+
+
+def told(point: Point) -> str:
+    """A point as a person writes it: 8, or 8x512."""
+    return "x".join(map(str, point))

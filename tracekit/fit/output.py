@@ -1,0 +1,31 @@
+"""The generated stream at a point as the raw tables of a recording, so that whatever reads one can read it.
+
+Events borrow stacks and times from the recording whose operations they are.
+"""
+
+# pyarrow's stubs leave many generics open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingTypeArgument=false
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tracekit import what_if
+from tracekit.allocator.whatif import run
+from tracekit.collector import paused
+from tracekit.fit.answer import Conditions
+from tracekit.fit.model import Model, told
+from tracekit.fit.rule import Point
+
+
+def tables_at(model: Model, point: Point, conditions: Conditions) -> dict[str, pa.Table]:
+    """The raw tables that a recording at a point would have, under the likeliest layout.
+
+    Where it runs out of memory, the events end there, as those of a recording would.
+    """
+    program, source = model.stream(point)
+    keeps_opening = None if model.recorded_at(point) is not None else model.keeps_opening
+    with paused():
+        outcome = run(program, conditions.settings, conditions.reservable, None, keeps_opening)
+    return what_if.tables_of(source.recording, [what_if.Trial(source.device, told(point), outcome.settings, outcome)])
