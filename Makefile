@@ -30,6 +30,7 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.scores
 	$(BIN)/python -m benchmarks.replay
 	$(BIN)/python -m benchmarks.estimates
+	$(BIN)/python -m benchmarks.fit
 	$(BIN)/python -m benchmarks.scores
 
 gpu-check: $(VENV)/installed

@@ -342,20 +342,27 @@ def _learned(matches: Sequence[Match], largest: Source) -> list[Rule]:
 
 
 def _twinned(learned: list[Rule], largest: Source) -> list[Rule]:
-    """Give what has no partner the rule of its twins: allocations of the same size that all follow one rule."""
-    by_size: defaultdict[int, set[Rule]] = defaultdict(set)
+    """Give what has no partner the rule of its twins, where all of them follow one.
+
+    Twins are allocations of the same size, of the same bucket if there are any; else those that are the model's and the
+    optimizer's, or those that are not, as it is itself: at some value a weight and an activation are of one size.
+    """
     sizes = largest.program.requested
-    for size, one in zip(sizes, learned, strict=True):
+    twins: defaultdict[tuple[int, str | bool | None], set[Rule]] = defaultdict(set)
+    for size, bucket, one in zip(sizes, largest.bucket, learned, strict=True):
         if one.kind is not Kind.KEPT:
-            by_size[size].add(one)
+            twins[size, bucket].add(one)
+            twins[size, bucket in _SAME_AT_ANY_SIZE].add(one)
 
-    def rule_of(size: int, one: Rule) -> Rule:
-        terms = {twin.terms for twin in by_size.get(size, ())}
-        if one.kind is not Kind.KEPT or len(terms) != 1:
-            return one
-        return Rule(terms.pop(), Kind.TWIN)
+    def rule_of(size: int, bucket: str | None, one: Rule) -> Rule:
+        if one.kind is Kind.KEPT:
+            for likeness in (bucket, bucket in _SAME_AT_ANY_SIZE):
+                terms = {twin.terms for twin in twins.get((size, likeness), ())}
+                if len(terms) == 1:
+                    return Rule(terms.pop(), Kind.TWIN)
+        return one
 
-    return [rule_of(size, one) for size, one in zip(sizes, learned, strict=True)]
+    return list(map(rule_of, sizes, largest.bucket, learned))
 
 
 def _guessed(source: Source) -> list[Rule]:
