@@ -113,6 +113,8 @@ def _marks(facts: Row, times: dict[str, list[int]]) -> list[Row]:
         number, _, phase = reading[0].partition(".")
         if phase and number.isdecimal() and int(number) != step:
             step, reset_us = int(number), marks[-1]["time_us"]  # the peaks were reset at each step's start
+        if reading[0] == "model.cuda":
+            reading = ["load_model", *reading[1:]]  # the recorder's word for it
         mark = _mark(reading, step, reset_us, times)
         if phase == "zero_grad" and step is not None:  # at a step's end memory_stats were kept
             kept = facts["step_stats"][step - 1]

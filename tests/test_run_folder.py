@@ -22,6 +22,7 @@ import pytest
 
 from benchmarks import scores
 from tests.conftest import SAMPLE, captures, facts_of, recording_name
+from tests.queries.test_pattern import agreement, silenced
 from tests.run_folders import make_run, read_capture
 from tests.test_commands import run
 from tracekit.analysis import build, open_any, recordings
@@ -135,6 +136,19 @@ def _buckets(warehouse: Warehouse) -> dict[int, str]:
         row["allocation_id"]: row["bucket"]
         for row in warehouse.rows("select allocation_id, bucket from allocation_bucket")
     }
+
+
+@pytest.mark.parametrize("name", ["gpt2_b8_ws8", "gpt2_b8_ckpt", "gpt2_b2_accum4", "small_nocontext", "small_late"])
+def test_marks_tell_phases_and_steps_where_stacks_and_annotations_do_not(
+    shared: Path, tmp_path: Path, name: str
+) -> None:
+    tables = build(make_run(shared / "captures" / f"{name}.pickle.xz", tmp_path / "a.run"))[1]
+    with Warehouse(tables) as told, Warehouse(silenced(tables)) as silent:
+        assert agreement(told, silent, "phase") >= 0.999  # its first product is in no phase of the recorder's
+        assert agreement(told, silent, "step") == 1
+        evidence = silent.rows("select distinct phase_evidence, step_evidence from span where step is not null")
+        assert evidence == [{"phase_evidence": "mark", "step_evidence": "mark"}]
+        assert told.rows("select * from span where 'mark' in (phase_evidence, step_evidence)") == []
 
 
 def test_names_reach_the_story_and_the_ledger(run_folder: Path) -> None:

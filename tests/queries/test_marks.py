@@ -272,3 +272,21 @@ def test_an_op_is_told_by_its_number_on_the_event_or_by_the_clock(given: Given) 
         (1, "mm", None, "user_metadata"),  # made by the call, and not its output
         (2, "add_Tensor", "[1024]", "time"),
     ]
+
+
+def test_marks_stand_at_the_end_of_phases(given: Given) -> None:
+    """A mark of no phase's name (2.check) ends a stretch of which nothing is known."""
+    names = {1: "load_model", 2: "1.forward", 3: "1.check", 4: "1.backward"}
+    marks = [rows.mark(0, "begin"), *(rows.mark(ix, name, ix, 0) for ix, name in names.items())]
+    for one in marks[2:]:
+        one["step"] = 1
+    events = [f"alloc {0x1000 * (index + 1):#x} 512" for index in range(6)]
+    warehouse = given(device=[rows.device(6)], trace_event=rows.events(*events), mark=marks)
+    found = warehouse.rows("select begin_event_ix, phase, phase_evidence, step, step_evidence from span order by 1")
+    assert [tuple(row.values()) for row in found] == [
+        (0, "load", "mark", None, None),
+        (1, "forward", "mark", 1, "mark"),
+        (2, None, None, 1, "mark"),
+        (3, "backward", "mark", 1, "mark"),
+        (4, None, None, None, None),
+    ]
