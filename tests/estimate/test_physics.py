@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tracekit.estimate import static
 from tracekit.estimate.answer import block_saved_bytes
 from tracekit.estimate.ledger import BUCKETS, estimate, estimate_generation
-from tracekit.estimate.moments import PLACES
+from tracekit.estimate.moments import PARTS, PLACES, place_sizes
 from tracekit.estimate.rows import optimizers, precisions, presets
 from tracekit.estimate.run import ADAPTED, ATTENTIONS, CODES, LOGITS, LOSSES, STEPS, Run
 from tracekit.estimate.shape import Shape
@@ -183,11 +183,22 @@ def test_a_larger_batch_never_needs_less(shape: Shape, run: Run) -> None:
     assert estimate(shape, replace(run, batch=run.batch + 1)).peak_bytes >= estimate(shape, run).peak_bytes
 
 
-@given(shapes, runs)
-def test_whole_layers_are_handled_once(shape: Shape, run: Run) -> None:
-    sizes = estimate(shape, run).accounts[0].sizes
-    for place in PLACES:
-        if place.part:
-            before, after = sizes[f"before {place.name}"], sizes[f"after {place.name}"]
-            assert before + 1 + after == shape.layers
-            assert min(before, after) >= 0
+@given(st.integers(1, 200))
+def test_every_block_is_before_in_or_after_a_place(layers: int) -> None:
+    for place, around in place_sizes(layers).items():
+        assert around["before"] + 1 + around["after"] == layers
+        assert min(around.values()) >= 0, place
+
+
+changes = st.sampled_from([field.name for field in fields(Run)])
+
+
+@given(shapes, runs, runs, changes)
+def test_a_part_depends_on_what_it_says(shape: Shape, run: Run, other: Run, name: str) -> None:
+    changed = replace(run, **{name: getattr(other, name)})
+    is_accumulating = (run.accumulate > 1) != (changed.accumulate > 1)
+    for part, depends in PARTS.items():
+        if name in depends and (name != "accumulate" or is_accumulating):
+            continue
+        for place in PLACES:
+            assert list(part(shape, run, place)) == list(part(shape, changed, place)), (part, name)
