@@ -178,17 +178,38 @@ def exchanged(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
         yield Tensor("the group outside of the blocks", "communication", run.precision.weight_bytes, ("P_root",))
 
 
-Part = Callable[[Shape, Run, Place], Iterator[Tensor]]
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kind of thing that the tensors of a place are put together from.
 
-PARTS: dict[Part, tuple[str, ...]] = {
-    model: ("precision", "attention", "is_checkpointed", "code", "adapted", "stage"),
-    gradients: ("precision", "adapted", "accumulate", "stage"),
-    optimizer: ("precision", "optimizer", "step", "adapted", "stage", "offloads_state"),
-    saved: ("precision", "attention", "is_checkpointed", "code", "adapted", "has_dropout"),
-    scores: ("precision", "loss", "code", "logits", "adapted"),
-    exchanged: ("precision", "adapted", "stage"),
-}
-"""What the tensors of a place are put together from, each with the choices of a run that it depends on beside sizes."""
+    Attributes:
+        tensors: makes its tensors; those of places of one kind and part are the same.
+        of_run: the choices of a run that they depend on, beside sizes.
+        of_shape: what else of a model they depend on, beside sizes and how many tensors a row counts.
+    """
+
+    tensors: Callable[[Shape, Run, Place], Iterator[Tensor]]
+    of_run: tuple[str, ...]
+    of_shape: tuple[str, ...] = ()
+
+
+PARTS = (
+    Part(
+        model,
+        ("precision", "attention", "is_checkpointed", "code", "adapted", "stage"),
+        ("has_learned_positions", "has_qkv_bias", "has_mlp_bias", "has_fused_qkv"),
+    ),
+    Part(gradients, ("precision", "adapted", "accumulate", "stage"), ("is_tied",)),
+    Part(optimizer, ("precision", "optimizer", "step", "adapted", "stage", "offloads_state")),
+    Part(
+        saved,
+        ("precision", "attention", "is_checkpointed", "code", "adapted", "has_dropout"),
+        ("is_gated", "has_learned_positions", "norm", "activation", "has_qk_norm", "has_fused_qkv"),
+    ),
+    Part(scores, ("precision", "loss", "code", "logits", "adapted")),
+    Part(exchanged, ("precision", "adapted", "stage")),
+)
+"""All of them; of the run's choice to accumulate it only matters whether there is more than one micro-batch."""
 
 
 def alive(shape: Shape, run: Run, place: Place) -> tuple[Tensor, ...]:
@@ -196,4 +217,4 @@ def alive(shape: Shape, run: Run, place: Place) -> tuple[Tensor, ...]:
 
     With gradient accumulation it is the second micro-batch or a later one: the gradients of the first are there.
     """
-    return tuple(tensor for part in PARTS for tensor in part(shape, run, place))
+    return tuple(tensor for part in PARTS for tensor in part.tensors(shape, run, place))
