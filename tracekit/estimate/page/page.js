@@ -144,7 +144,9 @@ let picked = null; // the moment that a person chose; the peak otherwise
 
 function draw() {
   const run = chosen();
-  const problem = problemOf(run);
+  let problem = problemOf(run);
+  const now = problem === null ? estimate(run) : null;
+  if (now && now.peak.total > Number.MAX_SAFE_INTEGER) problem = "That is more than 8 PiB, too much to be counted exactly.";
   document.body.classList.toggle("refused", problem !== null);
   document.querySelectorAll("article > :not([role])").forEach((part) => (part.hidden = problem !== null));
   if (problem !== null) {
@@ -152,7 +154,6 @@ function draw() {
     find(".story").replaceChildren();
     return;
   }
-  const now = estimate(run);
   const limit = run.limit;
   const shown = picked === null ? now.peak.moment : picked;
   find("h1").replaceChildren(size(now.peak.total), " of tensors at the peak");
