@@ -30,6 +30,7 @@ VERBS = (
     "fit",
     "sweep",
     "estimate",
+    "compare",
 )
 """Every verb in the order of `--help`; each is the click command `command` of `tracekit.commands.<verb>`."""
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import SHARED, facts_of
-from tests.estimate.traced import MIB, conditions, traced
+from tests.estimate.traced import MIB, conditions, opened, traced
+from tracekit import ledger
 
 # model, arguments of its build, the recording, its steps
 TRANSFORMERS: list[tuple[str, dict[str, Any], str, int]] = [
@@ -67,3 +68,28 @@ def test_convolutions_are_predicted_to_a_few_percent_and_say_so(
     assert set(estimate.tape.approximate) == {"aten.convolution.default", "aten.convolution_backward.default"}
     assert row["peak_allocated_bytes"] == pytest.approx(peaks["allocated"], rel=0.01)
     assert row["peak_reserved_bytes"] == pytest.approx(peaks["reserved"], rel=0.05)
+
+
+STORY: list[tuple[str, dict[str, Any]]] = [
+    ("gpt2_b8_ckpt", {"checkpoint": True}),
+    ("gpt2_b2_accum4", {"batch": 2, "accumulate": 4}),
+]
+
+
+@pytest.mark.parametrize(("recording", "arguments"), STORY, ids=[recording for recording, _ in STORY])
+def test_the_story_is_predicted_in_its_other_ways(recording: str, arguments: dict[str, Any]) -> None:
+    peaks = measured(recording)
+    row = traced("train_step", None, **arguments).as_row()
+    assert row["peak_allocated_bytes"] == pytest.approx(peaks["allocated"], abs=2 * MIB)
+    assert row["peak_reserved_bytes"] == peaks["reserved"]
+
+
+def test_labels_of_an_estimate_are_those_of_a_recording() -> None:
+    """Libraries' outputs are not mistaken for their workspaces: only two of cuBLAS are there."""
+    with opened(traced("llama", None, batch=1)) as warehouse:
+        (moment,) = ledger.find_moments(warehouse, "peak")
+        lines = {row["bucket"]: row for row in ledger.lines(warehouse, moment)}
+    assert lines["library_workspace"]["requested_bytes"] == 2 * 32 * MIB
+    assert lines["parameter"]["allocation_count"] == 8 * 9 + 3
+    assert lines["optimizer_state"]["requested_bytes"] == 2 * lines["parameter"]["requested_bytes"]
+    assert "unattributed" not in lines

@@ -4,20 +4,42 @@ The order of operations is that of the recordings' stacks; the classes here are 
 """
 # pyright: basic, reportCallIssue=false, reportMissingImports=false, reportIndexIssue=false
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 from torch.nn import functional
 
-WORDS, WIDTH, HEADS, KEY_HEADS, HIDDEN, LAYERS = 32_000, 1_024, 16, 4, 2_816, 8
-HEAD = WIDTH // HEADS
+
+@dataclass(frozen=True)
+class Size:
+    """How large a model is."""
+
+    words: int = 32_000
+    width: int = 1_024
+    heads: int = 16
+    key_heads: int = 4
+    hidden: int = 2_816
+    layers: int = 8
+
+    @property
+    def head(self):
+        """Numbers that a head works with."""
+        return self.width // self.heads
+
+
+SIZES = {
+    "small": Size(),
+    "8b": Size(words=128_256, width=4_096, heads=32, key_heads=8, hidden=14_336, layers=32),
+}
 
 
 class Norm(nn.Module):
     """Root-mean-square norm, computed in floats."""
 
-    def __init__(self):
+    def __init__(self, size):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(WIDTH))
+        self.weight = nn.Parameter(torch.ones(size.width))
 
     def forward(self, x):
         """Scale each token."""
@@ -31,9 +53,9 @@ class Norm(nn.Module):
 class Rotary(nn.Module):
     """Cosines and sines of each position."""
 
-    def __init__(self):
+    def __init__(self, size):
         super().__init__()
-        frequencies = 1.0 / 10_000.0 ** (torch.arange(0, HEAD, 2).float() / HEAD)
+        frequencies = 1.0 / 10_000.0 ** (torch.arange(0, size.head, 2).float() / size.head)
         self.register_buffer("inverse", frequencies, persistent=False)
         self.register_buffer("original", frequencies.clone(), persistent=False)
 
@@ -51,7 +73,8 @@ class Rotary(nn.Module):
 
 def turned(x):
     """The second half, negated, before the first."""
-    first, second = x[..., : HEAD // 2], x[..., HEAD // 2 :]
+    half = x.shape[-1] // 2
+    first, second = x[..., :half], x[..., half:]
     return torch.cat((-second, first), dim=-1)
 
 
@@ -64,16 +87,17 @@ def rotated(query, key, cosine, sine):
 class Attention(nn.Module):
     """Attention with fewer keys than queries, over a cache that holds this step's keys alone."""
 
-    def __init__(self):
+    def __init__(self, size):
         super().__init__()
-        self.q = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.k = nn.Linear(WIDTH, KEY_HEADS * HEAD, bias=False)
-        self.v = nn.Linear(WIDTH, KEY_HEADS * HEAD, bias=False)
-        self.o = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.head = size.head
+        self.q = nn.Linear(size.width, size.width, bias=False)
+        self.k = nn.Linear(size.width, size.key_heads * size.head, bias=False)
+        self.v = nn.Linear(size.width, size.key_heads * size.head, bias=False)
+        self.o = nn.Linear(size.width, size.width, bias=False)
 
     def forward(self, x, places, cache):
         """Mix tokens."""
-        shape = (*x.shape[:-1], -1, HEAD)
+        shape = (*x.shape[:-1], -1, self.head)
         query = self.q(x).view(shape).transpose(1, 2)
         key = self.k(x).view(shape).transpose(1, 2)
         value = self.v(x).view(shape).transpose(1, 2)
@@ -88,11 +112,11 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """Gated by SiLU."""
 
-    def __init__(self):
+    def __init__(self, size):
         super().__init__()
-        self.gate = nn.Linear(WIDTH, HIDDEN, bias=False)
-        self.up = nn.Linear(WIDTH, HIDDEN, bias=False)
-        self.down = nn.Linear(HIDDEN, WIDTH, bias=False)
+        self.gate = nn.Linear(size.width, size.hidden, bias=False)
+        self.up = nn.Linear(size.width, size.hidden, bias=False)
+        self.down = nn.Linear(size.hidden, size.width, bias=False)
 
     def forward(self, x):
         """Think about each token."""
@@ -102,12 +126,12 @@ class MLP(nn.Module):
 class Layer(nn.Module):
     """Attention and MLP, each added to what came in."""
 
-    def __init__(self):
+    def __init__(self, size):
         super().__init__()
-        self.attention = Attention()
-        self.mlp = MLP()
-        self.before = Norm()
-        self.after = Norm()
+        self.attention = Attention(size)
+        self.mlp = MLP(size)
+        self.before = Norm(size)
+        self.after = Norm(size)
 
     def forward(self, x, places, cache):
         """One layer."""
@@ -124,13 +148,13 @@ class Layer(nn.Module):
 class Llama(nn.Module):
     """Tokens in, the loss out."""
 
-    def __init__(self):
+    def __init__(self, size):
         super().__init__()
-        self.words = nn.Embedding(WORDS, WIDTH)
-        self.layers = nn.ModuleList([Layer() for _ in range(LAYERS)])
-        self.norm = Norm()
-        self.rotary = Rotary()
-        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.words = nn.Embedding(size.words, size.width)
+        self.layers = nn.ModuleList([Layer(size) for _ in range(size.layers)])
+        self.norm = Norm(size)
+        self.rotary = Rotary(size)
+        self.head = nn.Linear(size.width, size.words, bias=False)
 
     def forward(self, tokens):
         """The mean loss of guessing each next token."""
@@ -155,20 +179,20 @@ def loss_of(logits, labels):
     logits = logits.float()
     labels = functional.pad(labels, (0, 1), value=-100)
     shifted = labels[..., 1:].contiguous()
-    logits = logits.view(-1, WORDS)
+    logits = logits.view(-1, logits.shape[-1])
     shifted = shifted.view(-1)
     shifted = shifted.to(logits.device)
     return functional.cross_entropy(logits, shifted, ignore_index=-100, reduction="mean")
 
 
-def build(device, batch=1, sequence=1_024):
+def build(device, batch=1, sequence=1_024, size="small"):
     """The model, its optimizer and one step."""
-    model = Llama().to(torch.bfloat16).to(device)
+    model = Llama(SIZES[size]).to(torch.bfloat16).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     held = {}
 
     def step():
-        held["tokens"] = torch.randint(WORDS, (batch, sequence), device=device)
+        held["tokens"] = torch.randint(SIZES[size].words, (batch, sequence), device=device)
         loss = model(held["tokens"])[0]
         loss.backward()
         optimizer.step()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import sys
 import warnings
@@ -36,6 +37,7 @@ WORKSPACE_FRAMES = {
     "cublas": "at::cuda::getNewWorkspace()",
     "cublaslt": "at::cuda::getCUDABlasLtWorkspace()",
 }
+_TENSOR = "at::detail::empty_cuda(...)"
 _ENGINE = "torch::autograd::Engine::evaluate_function(...)"
 _HIDDEN_FILES = (
     *("estimate/traced/tracer.py", "recorder/modules.py", "torch/_ops.py", "torch/library.py"),
@@ -121,6 +123,7 @@ class Tracer(_DispatchMode):
             stack.callback(library._destroy)
             _route(library, self)
             stack.enter_context(_gpu_defaults())
+            stack.enter_context(_numpy_known_missing())
             self.unshared = _use_counts()
             stack.callback(self.marks.remove)
             self.is_open = True
@@ -266,7 +269,7 @@ class Tracer(_DispatchMode):
         base = self._stack(self.tape.frame(own))
         for step in kernel.steps(call):
             if isinstance(step, Out):
-                self._bear(flat[step.index], base, step.byte_count)
+                self._bear(flat[step.index], (self.tape.frame(_TENSOR), *base), step.byte_count)
             elif isinstance(step, Take):
                 stack = base if step.frame is None else (self.tape.frame(step.frame), *base)
                 scratch[step.key] = self.tape.allocate(step.byte_count, stack, self.label or None)
@@ -528,6 +531,19 @@ def _gpu_defaults() -> Generator[None]:
     finally:
         for holder, name in holders:
             setattr(holder, name, kept[name])
+
+
+@contextlib.contextmanager
+def _numpy_known_missing() -> Generator[None]:
+    """Where there is no NumPy, let Python remember that: torch asks for it at every operator."""
+    is_missing = "numpy" not in sys.modules and importlib.util.find_spec("numpy") is None
+    if is_missing:
+        sys.modules["numpy"] = cast("Any", None)  # importing it fails at once
+    try:
+        yield
+    finally:
+        if is_missing:
+            del sys.modules["numpy"]
 
 
 def _use_counts() -> tuple[int, int]:
