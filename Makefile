@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SAMPLE := samples/gpt2_b8/snapshot.pickle.xz
 
-.PHONY: demo test lint types unit bench gpu-check format clean
+.PHONY: demo test test-browser lint types unit bench gpu-check format clean
 
 demo: $(VENV)/installed
 	@rm -rf demo && mkdir demo
@@ -12,6 +12,8 @@ demo: $(VENV)/installed
 	@echo
 	@echo "The dataset is in demo/gpt2_b8.tracekit; ask it anything:"
 	@echo "  $(BIN)/tracekit sql demo/gpt2_b8.tracekit \"from ledger where moment = 'peak'\""
+	@echo "The same as a page, which needs no network:"
+	@echo "  demo/gpt2_b8.tracekit/report.html"
 
 test: lint types unit
 
@@ -23,7 +25,14 @@ types: $(VENV)/installed-dev
 	$(BIN)/basedpyright
 
 unit: $(VENV)/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not browser"
+
+# what needs a browser: Debian's Chromium, installed where it is missing and may be
+test-browser: $(VENV)/installed-dev
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+		|| { apt-get update -qq && apt-get install -qq -y chromium >/dev/null; } \
+		|| { echo "install Chromium first: apt-get install chromium"; exit 1; }
+	TRACEKIT_BROWSER_REQUIRED=1 $(BIN)/pytest -m browser
 
 bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.analyze
@@ -31,7 +40,6 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.replay
 	$(BIN)/python -m benchmarks.estimates
 	$(BIN)/python -m benchmarks.fit
-	$(BIN)/python -m benchmarks.scores
 
 gpu-check: $(VENV)/installed
 	$(BIN)/python capture/gpu_check.py -o gpu_check

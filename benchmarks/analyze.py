@@ -22,7 +22,7 @@ _LOAD = "import gc, pickle, sys; gc.disable(); pickle.load(open(sys.argv[1], 'rb
 _ANALYZE = """
 import sys
 from tracekit.cli import main
-main(["analyze", sys.argv[1], "--output", sys.argv[2], "--force", "--quiet", "--format", "json"])
+main(["analyze", sys.argv[1], "--output", sys.argv[2], "--force", "--quiet", "--no-report", "--format", "json"])
 """
 _QUERY = """
 select stack_id, sum(allocation.requested_bytes) as bytes from allocation, moment

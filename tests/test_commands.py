@@ -45,7 +45,7 @@ def test_analyze_prints_the_account_and_says_where_the_dataset_is(tmp_path: Path
     assert lines[0].endswith("snapshot.pickle.xz, device 0: 7,058 events, 2 steps")
     assert lines[1] == "peak 17,053.6 MiB allocated (17,882,019,840 bytes) at event 3,815 in step 2, backward"
     assert lines[2] == "set by a request for 1,570.5 MiB (1,646,821,376 bytes) by LogSoftmaxBackward0"
-    assert done.stderr == f"dataset: {tmp_path / 'out'}\n"
+    assert done.stderr == f"dataset: {tmp_path / 'out'}\nreport: {tmp_path / 'out' / 'report.html'}\n"
     assert "Traceback" not in done.stderr
 
 

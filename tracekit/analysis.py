@@ -238,7 +238,7 @@ def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = 
         return Warehouse.open(path, rules)
     try:
         files = [path] if run is None else run_folder.files_of(run)
-        folder = _cache() / f"{_digest(files)}-{SCHEMA_VERSION}.tracekit"
+        folder = cache_folder() / f"{_digest(files)}-{SCHEMA_VERSION}.tracekit"
     except OSError:
         return _in_memory(path, tell, rules)  # the reader says what is wrong with it
     if not _is_usable(folder):
@@ -279,7 +279,8 @@ def _is_usable(folder: Path) -> bool:
     return True
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Where what can be made again is kept: `TRACEKIT_CACHE`, or the place of the user's system for such things."""
     told = os.environ.get("TRACEKIT_CACHE")
     if told:
         return Path(told)

@@ -25,6 +25,7 @@ VERBS = (
     "why",
     "growth",
     "chart",
+    "report",
     "oom-message",
     "replay",
     "fit",

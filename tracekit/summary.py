@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.ledger import BESIDE
-from tracekit.terminal import mib, printable
+from tracekit.terminal import brief, mib, printable
 
 Row = dict[str, Any]
 
@@ -18,6 +18,9 @@ Sentence = list[str | int]
 
 _NAMED = 3
 """Buckets that the second sentence names."""
+
+_LONGEST_NAME = 80
+"""Characters of a name within a sentence."""
 
 
 def lines(row: Row, source: str) -> list[str]:
@@ -91,15 +94,15 @@ def _height(row: Row) -> Sentence:
         return [f"{device.capitalize()} held at most ", peak, ", as it did before the first event."]
     where = f" at event {row['peak_event_ix']:,} of {row['event_count']:,}"
     if row["peak_step"] is not None:
-        where += f", in step {row['peak_step']}" + (f", {row['peak_phase']}" if row["peak_phase"] else "")
-    asker = printable(row["requested_by"]) if row["requested_by"] else "a stack without frames"
-    return [
-        f"{device.capitalize()} held at most ",
-        peak,
-        f"{where}, when {asker} asked for ",
-        row["request_bytes"],
-        ".",
-    ]
+        where += f", in step {row['peak_step']}"
+    if row["peak_phase"] is not None:
+        where += f", {row['peak_phase']}"
+    where += f", when {_asker(row)} asked for "
+    return [f"{device.capitalize()} held at most ", peak, where, row["request_bytes"], "."]
+
+
+def _asker(row: Row) -> str:
+    return brief(row["requested_by"], _LONGEST_NAME) if row["requested_by"] else "a stack without frames"
 
 
 def _substance(row: Row, account: Sequence[Row], meanings: Mapping[str, str]) -> Sentence:
@@ -128,8 +131,7 @@ def _reserve(row: Row, account: Sequence[Row]) -> Sentence:
 
 
 def _failure(failed: Row) -> Sentence:
-    asker = printable(failed["requested_by"]) if failed["requested_by"] else "a stack without frames"
-    told: Sentence = [f"It ran out of memory at event {failed['event_ix']:,}, when {asker} asked for "]
+    told: Sentence = [f"It ran out of memory at event {failed['event_ix']:,}, when {_asker(failed)} asked for "]
     told += [failed["asked_bytes"], " and the largest usable free piece had ", failed["largest_free_bytes"], ": "]
     verdicts: dict[str, Sentence] = {
         "fragmented": [

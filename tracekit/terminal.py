@@ -154,6 +154,11 @@ def _jsonable(value: object) -> object:
     return str(value)
 
 
+def brief(text: str, longest: int = 300) -> str:
+    """`printable`, and no longer than that many characters: a recording may hold a name of a megabyte."""
+    return printable(text[:longest]) + ("…" if len(text) > longest else "")
+
+
 def printable(text: str) -> str:
     """Text with control characters shown as escapes, so that a recording cannot drive the terminal."""
     return "".join(

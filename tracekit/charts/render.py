@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import html
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import vl_convert
 
-from tracekit.charts import theme
+from tracekit.charts import library, theme
 from tracekit.charts.chart import Chart, Tables
 from tracekit.errors import ChartError
 
@@ -60,15 +59,12 @@ def render(chart: Chart, tables: Tables, suffix: str, *, dark: bool = False) -> 
     return _page(chart, drawn).encode()
 
 
-@cache
-def library() -> str:
-    """Vega, Vega-Lite and their embedding as one script, which asks for nothing; it defines `vegaEmbed`."""
-    return vl_convert.javascript_bundle("")
-
-
 def script_json(value: object) -> str:
-    """JSON that may stand inside a script element: no text in it can end the element or begin another."""
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    """JSON that may stand inside a script element: no text in it can end the element or begin another.
+
+    It is plain ASCII: a zero byte, U+2028 or half a surrogate pair comes out as an escape.
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -80,7 +76,7 @@ def _page(chart: Chart, drawn: dict[str, Any]) -> str:
         "<style>body{margin:24px;font-family:system-ui,sans-serif;background:"
         f"{drawn['config']['background']}}}</style></head>\n"
         f'<body><div id="chart" role="img" aria-label="{html.escape(drawn["description"])}"></div>\n'
-        f'<script type="module">{library()}</script>\n'
+        f'<script type="module">{library.script()}</script>\n'
         f'<script type="module">vegaEmbed("#chart", {script_json(drawn)}, {json.dumps(options)});</script>\n'
         "</body></html>\n"
     )

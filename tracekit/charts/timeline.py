@@ -22,6 +22,7 @@ from tracekit.warehouse import Warehouse
 Row = dict[str, Any]
 
 _WIDTH = 760
+_DRAWN_WIDTH = "drawn_width"
 
 _MOST_MARKS = 12
 """Failed requests that are pointed at; the first ones, as a program that goes on can fail thousands of times."""
@@ -67,9 +68,10 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         spacing=4,
     ).resolve_scale(color="independent", shape="independent")
     whole = alt.hconcat(left, _account(buckets, events, moment), spacing=24)
-    return whole.resolve_scale(color="independent", shape="independent").properties(
-        title=alt.Title("Every allocation and free, by what it is for", subtitle=_subtitle(tables))
+    whole = whole.resolve_scale(color="independent", shape="independent").add_params(
+        alt.param(name=_DRAWN_WIDTH, value=_WIDTH)
     )
+    return whole.properties(title=alt.Title("Every allocation and free, by what it is for", subtitle=_subtitle(tables)))
 
 
 class _Across:
@@ -84,8 +86,8 @@ class _Across:
     def scale(self, brush: alt.Parameter | None) -> alt.Scale:
         if brush is None:
             return alt.Scale(domain=self.domain, nice=False)
-        # what is not brushed is shown whole
-        return alt.Scale(domain={"param": "brush", "encoding": "x"}, nice=False, zero=False)  # pyright: ignore[reportArgumentType]
+        # what is not brushed is shown whole; a domain of its own, so that no layer without rows is asked for one
+        return alt.Scale(domain=self.domain, domainRaw=alt.ExprRef(f"brush.{self.field}"), nice=False)
 
     def at(self, brush: alt.Parameter | None, labels: bool) -> alt.X:
         title = ("seconds since the first event" if self.by_time else "event") if labels else None
@@ -109,7 +111,7 @@ def _band(x: _Across, brush: alt.Parameter | None) -> Drawing:
     spans = alt.Chart(alt.NamedData("span"))
     at = alt.X(f"{x.begin}:Q", scale=x.scale(brush), axis=None, title=None)
     shown = x.shown() if brush is not None else str(x.domain[1] - x.domain[0])
-    room = f"(datum.{x.end} - datum.{x.begin}) / {shown} * {_WIDTH}"
+    room = f"(datum.{x.end} - datum.{x.begin}) / {shown} * {_DRAWN_WIDTH}"
     rects = (
         spans.transform_filter("isValid(datum.phase)")
         .mark_rect(clip=True, style="edge", strokeWidth=0.5)
@@ -141,7 +143,7 @@ def _band(x: _Across, brush: alt.Parameter | None) -> Drawing:
         .transform_aggregate(begin=f"min({x.begin})", end=f"max({x.end})", groupby=["step"])
         .transform_calculate(
             middle="(datum.begin + datum.end) / 2",
-            label=f"(datum.end - datum.begin) / {shown} * {_WIDTH} > 42 ? 'step ' + datum.step : ''",
+            label=f"(datum.end - datum.begin) / {shown} * {_DRAWN_WIDTH} > 42 ? 'step ' + datum.step : ''",
         )
         .mark_text(clip=False, baseline="bottom", fontSize=11, y=-3)
         .encode(x=alt.X("middle:Q", scale=x.scale(brush)), text="label:N")
@@ -316,6 +318,7 @@ CHART = Chart(
     params={
         "brush": "the part of the overview that the detail shows: an interval over event_ix, or over time_us",
         "moment": "the event whose account stands beside: a point with event_ix",
+        "drawn_width": "the width that the parts are drawn at, for names of phases to know their room",
         "hover": "the event under the pointer: a point with event_ix",
     },
 )

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracekit.commands import options
+
+if TYPE_CHECKING:
+    from tracekit.warehouse import Warehouse
+
+REPORT = "report.html"
+"""The page in a dataset's folder, which no reader of the dataset asks for."""
 
 
 @click.command("analyze", short_help="The main job: a snapshot becomes a dataset and a balanced account.")
@@ -20,17 +26,30 @@ from tracekit.commands import options
     help="Where the dataset goes; NAME.tracekit beside the snapshot otherwise. Of several, their parent folder.",
 )
 @options.rules
+@click.option(
+    "--report/--no-report",
+    "has_report",
+    default=True,
+    help="Whether to leave the page report.html in the dataset (the default).",
+)
 @options.force
 @options.output_format
 @options.quiet
 def command(
-    snapshots: tuple[str, ...], output: Path | None, rules: Path | None, force: bool, style: str, quiet: bool
+    snapshots: tuple[str, ...],
+    output: Path | None,
+    rules: Path | None,
+    has_report: bool,
+    force: bool,
+    style: str,
+    quiet: bool,
 ) -> None:
     """Turn each SNAPSHOT into a dataset and print how high memory went, when, who asked, and where every byte is.
 
     A snapshot is a file written by torch.cuda.memory._dump_snapshot (pickle or JSON, also compressed with gzip, xz,
     zstd or bzip2), a run folder left by tracekit capture, of which all is used, or - for standard input. A folder of
-    run folders stands for each of them. Rules given with --rules stay in the dataset.
+    run folders stands for each of them. Rules given with --rules stay in the dataset. The page report.html in the
+    dataset shows it all; it opens in any browser and needs no network.
     """
     from tracekit import analysis, ledger, oom, terminal
     from tracekit.commands import account
@@ -53,9 +72,14 @@ def command(
                 devices = ledger.as_json(warehouse)
                 for device in devices:
                     device["oom"] = oom.as_json(warehouse, device["device"], device["oom_count"])
-                results.append({"snapshot": source, "dataset": str(folder), "devices": devices})
+                page = str(folder / REPORT) if has_report else None
+                results.append({"snapshot": source, "dataset": str(folder), "report": page, "devices": devices})
+            if has_report:
+                _write_report(warehouse, folder, quiet=quiet)
         if not quiet:
             terminal.tell(f"dataset: {folder}")
+            if has_report:
+                terminal.tell(f"report: {folder / REPORT}")
     if style == "json":
         terminal.write_json(results[0] if len(results) == 1 else results)
     elif style == "csv":
@@ -84,3 +108,11 @@ def _say(quiet: bool) -> Callable[[str], None]:
     from tracekit import terminal
 
     return (lambda _: None) if quiet else terminal.tell
+
+
+def _write_report(warehouse: Warehouse, folder: Path, *, quiet: bool) -> None:
+    from tracekit import report, terminal
+
+    with terminal.progress(quiet=quiet) as tell:
+        tell("drawing the report")
+        report.write(warehouse, folder / REPORT, report.name_of(str(folder)))
