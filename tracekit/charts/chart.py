@@ -21,6 +21,9 @@ Row = dict[str, Any]
 Drawing = alt.LayerChart | alt.FacetChart
 """What Altair makes of layers, in its own words."""
 
+DRAWN_WIDTH = "drawn_width"
+"""The parameter by which expressions know how wide a chart is drawn, for a page that draws it wider or narrower."""
+
 Tables = Mapping[str, pa.Table]
 """Small tables by the name under which the drawing asks for them."""
 

@@ -14,7 +14,7 @@ import altair as alt
 import pyarrow as pa
 
 from tracekit.charts import theme, words
-from tracekit.charts.chart import Chart, Request, Tables, empty, moment_of
+from tracekit.charts.chart import DRAWN_WIDTH, Chart, Request, Tables, empty, moment_of
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -57,13 +57,13 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         )
         .transform_filter("datum.right > datum.left")
         .transform_calculate(
-            room=f"floor((datum.right - datum.left) * {_WIDTH} / {_LETTER}) - 1",
+            room=f"floor((datum.right - datum.left) * {DRAWN_WIDTH} / {_LETTER}) - 1",
             share=f"datum.requested_bytes / {whole}",
         )
         .transform_calculate(
             text="datum.room < 3 ? '' : length(datum.label) <= datum.room ? datum.label"
             " : slice(datum.label, 0, datum.room - 1) + '…'",
-            text_left=f"datum.left + 4 / {_WIDTH}",
+            text_left=f"datum.left + 4 / {DRAWN_WIDTH}",
             middle="datum.depth_ix + 0.5",
         )
     )
@@ -95,7 +95,8 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         y=alt.Y("middle:Q", scale=alt.Scale(domain=[0, deepest + 1], reverse=True, nice=False), axis=None),
         text="text:N",
     )
-    return alt.layer(rects, names, width=_WIDTH, height=_ROW * (deepest + 1)).properties(
+    drawn = alt.layer(rects, names, width=_WIDTH, height=_ROW * (deepest + 1))
+    return drawn.add_params(alt.param(name=DRAWN_WIDTH, value=_WIDTH)).properties(
         title=alt.Title(
             "Who asked for what is held",
             subtitle=[
@@ -142,5 +143,8 @@ CHART = Chart(
     describe=describe,
     why_not=empty,
     table="flame",
-    params={"zoom": "the frame that is looked into: a point with from_bytes and to_bytes"},
+    params={
+        "zoom": "the frame that is looked into: a point with from_bytes and to_bytes",
+        DRAWN_WIDTH: "its width, by which names know their room",
+    },
 )

@@ -15,14 +15,13 @@ import altair as alt
 import pyarrow as pa
 
 from tracekit.charts import axis, stack, theme, words
-from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, without_events
+from tracekit.charts.chart import DRAWN_WIDTH, Chart, Drawing, Request, Tables, device_of, without_events
 from tracekit.units import format_mib
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
 
 _WIDTH = 760
-_DRAWN_WIDTH = "drawn_width"
 
 _MOST_MARKS = 12
 """Failed requests that are pointed at; the first ones, as a program that goes on can fail thousands of times."""
@@ -69,7 +68,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     ).resolve_scale(color="independent", shape="independent")
     whole = alt.hconcat(left, _account(buckets, events, moment), spacing=24)
     whole = whole.resolve_scale(color="independent", shape="independent").add_params(
-        alt.param(name=_DRAWN_WIDTH, value=_WIDTH)
+        alt.param(name=DRAWN_WIDTH, value=_WIDTH)
     )
     return whole.properties(title=alt.Title("Every allocation and free, by what it is for", subtitle=_subtitle(tables)))
 
@@ -111,7 +110,7 @@ def _band(x: _Across, brush: alt.Parameter | None) -> Drawing:
     spans = alt.Chart(alt.NamedData("span"))
     at = alt.X(f"{x.begin}:Q", scale=x.scale(brush), axis=None, title=None)
     shown = x.shown() if brush is not None else str(x.domain[1] - x.domain[0])
-    room = f"(datum.{x.end} - datum.{x.begin}) / {shown} * {_DRAWN_WIDTH}"
+    room = f"(datum.{x.end} - datum.{x.begin}) / {shown} * {DRAWN_WIDTH}"
     rects = (
         spans.transform_filter("isValid(datum.phase)")
         .mark_rect(clip=True, style="edge", strokeWidth=0.5)
@@ -143,7 +142,7 @@ def _band(x: _Across, brush: alt.Parameter | None) -> Drawing:
         .transform_aggregate(begin=f"min({x.begin})", end=f"max({x.end})", groupby=["step"])
         .transform_calculate(
             middle="(datum.begin + datum.end) / 2",
-            label=f"(datum.end - datum.begin) / {shown} * {_DRAWN_WIDTH} > 42 ? 'step ' + datum.step : ''",
+            label=f"(datum.end - datum.begin) / {shown} * {DRAWN_WIDTH} > 42 ? 'step ' + datum.step : ''",
         )
         .mark_text(clip=False, baseline="bottom", fontSize=11, y=-3)
         .encode(x=alt.X("middle:Q", scale=x.scale(brush)), text="label:N")
@@ -318,7 +317,7 @@ CHART = Chart(
     params={
         "brush": "the part of the overview that the detail shows: an interval over event_ix, or over time_us",
         "moment": "the event whose account stands beside: a point with event_ix",
-        "drawn_width": "the width that the parts are drawn at, for names of phases to know their room",
+        DRAWN_WIDTH: "the width of its parts, by which names of phases know their room",
         "hover": "the event under the pointer: a point with event_ix",
     },
 )

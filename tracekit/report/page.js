@@ -39,11 +39,23 @@ function place(row) {
 
 // ---------------------------------------------------------------------------------------------------------- charts
 
-/** Numbers named `width` in a concatenation, largest first: what has to shrink for the chart to fit. */
+const LABELS = 84; // labels of the axis stand left of the width that a chart is told
+const BESIDE = 420; // an account beside a chart, with its labels
+
+/** Makes a chart as wide as its place: side by side where there is room, one below the other where there is not. */
 function fit(spec, room) {
-  const parts = spec.vconcat ?? [spec];
-  for (const part of parts) {
-    if (typeof part.width === "number") part.width = Math.max(200, Math.min(room, 1100));
+  let width = room - LABELS;
+  if (spec.hconcat && room > 900) width -= BESIDE;
+  else if (spec.hconcat) {
+    spec.vconcat = spec.hconcat;
+    delete spec.hconcat;
+  }
+  for (const part of [spec, spec.hconcat?.[0], ...(spec.vconcat ?? [])]) {
+    if (typeof part?.width === "number") part.width = width;
+  }
+  for (const param of spec.params ?? []) {
+    if (param.name === "drawn_width") param.value = width;
+    delete param.bind; // the page has controls of its own
   }
 }
 
@@ -52,8 +64,7 @@ async function draw(section, chart, tables) {
   spec.config = page.config;
   spec.datasets = tables;
   const drawing = section.querySelector(".drawing");
-  // axis labels stand left of the width that a chart is told
-  fit(spec, drawing.clientWidth - 84);
+  fit(spec, drawing.clientWidth);
   const { view } = await vegaEmbed(drawing, spec, {
     ast: true,
     actions: false,

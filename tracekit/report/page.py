@@ -173,7 +173,7 @@ class _Drawing:
         self.why_not = chart.why_not(warehouse, request)
         self.tables: Mapping[str, pa.Table] = {} if self.why_not else chart.data(warehouse, request)
         self.spec: Row = {} if self.why_not else render.outline(chart, self.tables)
-        if "hconcat" in self.spec:
+        if self.name == "timeline" and self.spec:
             self.spec |= self.spec.pop("hconcat")[0]  # what stands beside it, the page has as its ledger
         self.answer: str = self.spec.pop("description", "")
         title = self.spec.pop("title", {})
