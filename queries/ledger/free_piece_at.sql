@@ -1,7 +1,7 @@
 -- One free run of addresses inside a reserved segment of one device after any event, -1 being before the first.
 -- layer: ledger
 -- grain: address
--- reads: alive_at, reserved_at
+-- reads: alive_at, segment_at
 -- parameters: of_device, at_event_ix
 --   address: first address of the free run
 --   size_bytes: its bytes: the largest request it can serve
@@ -14,45 +14,8 @@
 --   is_whole_segment: whether nothing else is in the segment, so that empty_cache would return it
 --   below_allocation_id: the allocation just below it that pins the segment; null where there is none
 --   above_allocation_id: the allocation just above it; null where there is none
-with range as (
-    select
-        address,
-        size_bytes,
-        stream,
-        pool,
-        is_small,
-        is_expandable,
-        -- mapped pages side by side are one segment, segments side by side are not
-        coalesce(
-            is_expandable
-            and lag(address + size_bytes) over neighbours = address
-            and lag(stream) over neighbours = stream
-            and lag(pool) over neighbours = pool
-            and lag(is_small) over neighbours = is_small
-            and lag(is_expandable) over neighbours,
-            false
-        ) as continues
-    from reserved_at(of_device, at_event_ix)
-    window neighbours as (order by address)
-),
-
-numbered as (
-    select
-        *,
-        sum((not continues)::bigint) over (order by address) as segment_number
-    from range
-),
-
-held_segment as (
-    select
-        min(address) as address,
-        sum(size_bytes) as size_bytes,
-        any_value(stream) as stream,
-        any_value(pool) as pool,
-        any_value(is_small) as is_small,
-        any_value(is_expandable) as is_expandable
-    from numbered
-    group by segment_number
+with held_segment as (
+    select * from segment_at(of_device, at_event_ix)
 ),
 
 alive as (
@@ -102,7 +65,7 @@ select
     held_segment.pool,
     held_segment.is_small,
     held_segment.address as segment_address,
-    held_segment.size_bytes::bigint as segment_bytes,
+    held_segment.size_bytes as segment_bytes,
     held_segment.is_expandable,
     gap.below_allocation_id is null and gap.above_allocation_id is null as is_whole_segment,
     gap.below_allocation_id,

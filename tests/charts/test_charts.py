@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import json
 import lzma
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.charts import golden
 from tests.conftest import SAMPLE
 from tracekit import cli
-from tracekit.charts import CHARTS, Chart, Request, render, theme
+from tracekit.catalog import empty_warehouse
+from tracekit.charts import CHARTS, Chart, Request, render, sweep, theme
+from tracekit.charts.allocations import places
 from tracekit.charts.chart import MOST_ROWS
 from tracekit.commands import chart as verb
-from tracekit.errors import OutputError, QueryError, TracekitError
+from tracekit.errors import ChartError, OutputError, QueryError, TracekitError
 from tracekit.warehouse import Warehouse
 
 PEAK = 17_882_019_840
@@ -252,3 +258,143 @@ def _data(node: Any) -> list[dict[str, Any]]:
         here = [node["data"]] if isinstance(node.get("data"), dict) and "name" in node["data"] else []
         return here + [one for name, child in node.items() if name != "datasets" for one in _data(child)]
     return [one for child in node for one in _data(child)] if isinstance(node, list) else []
+
+
+def test_rectangles_never_lie_on_each_other() -> None:
+    """As drawn, the largest first: c and d live after a, and stand where it stood; b lives beside both."""
+    a, b, c, d = (0, 10, 100), (5, 20, 60), (10, 20, 50), (15, 30, 50)
+    assert places([a, b, c, d]) == [0, 100, 0, 50]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20), st.integers(1, 9)), max_size=30).map(
+        lambda lives: sorted(((begin, begin + length, size) for begin, length, size in lives), key=lambda one: -one[2])
+    )
+)
+def test_rectangles_of_any_lives_stand_apart_and_low(lives: list[tuple[int, int, int]]) -> None:
+    found = places(lives)
+    for (lower, one), (other_lower, other) in combinations(list(zip(found, lives, strict=True)), 2):
+        if one[0] < other[1] and other[0] < one[1]:
+            assert lower + one[2] <= other_lower or other_lower + other[2] <= lower
+    # no rectangle hangs in the air: it stands on the floor or on one that it meets
+    for lower, (begin, end, _) in zip(found, lives, strict=True):
+        assert lower == 0 or any(
+            other_lower + other[2] == lower and other[0] < end and begin < other[1]
+            for other_lower, other in zip(found, lives, strict=True)
+        )
+
+
+def test_allocations_and_their_rest_are_all_there_are(sample: Warehouse) -> None:
+    tables = CHARTS["allocations"].data(sample, Request())
+    largest = tables["allocation"].to_pylist()
+    counts = {row["bucket"]: row["allocation_count"] for row in tables["rest"].to_pylist()}
+    (whole,) = sample.rows("select count(*) as n from allocation")
+    assert len(largest) + sum(counts.values()) == whole["n"]
+    assert [row["held_bytes"] for row in largest] == sorted((row["held_bytes"] for row in largest), reverse=True)
+    assert max(row["largest_bytes"] for row in tables["rest"].to_pylist()) <= largest[-1]["held_bytes"]
+    # at the end of the recording, what lives on of both is what is held
+    (end,) = sample.rows("from moment where moment = 'end'")
+    last = max(row["event_ix"] for row in tables["rest"].to_pylist())
+    held = sum(row["held_bytes"] for row in tables["rest"].to_pylist() if row["event_ix"] == last)
+    assert held + sum(row["held_bytes"] for row in largest if row["is_kept"]) == end["active_bytes"]
+
+
+def test_segments_are_covered_by_their_pieces(sample: Warehouse) -> None:
+    tables = CHARTS["segments"].data(sample, Request())
+    segments = {row["segment_ix"]: row["size_bytes"] for row in tables["segment"].to_pylist()}
+    covered = dict.fromkeys(segments, 0)
+    for row in tables["piece"].to_pylist():
+        assert row["from_bytes"] == covered[row["segment_ix"]]
+        covered[row["segment_ix"]] = row["to_bytes"]
+    assert covered == segments
+    (moment,) = tables["panel"].to_pylist()
+    left_out = tables["segment"].to_pylist()[0]["left_out_bytes"]
+    assert sum(segments.values()) + left_out == moment["reserved_bytes"]
+
+
+def test_segments_show_why_a_request_failed(shared: Path) -> None:
+    """3,053 MiB are the largest free piece, as the replay finds; 4,122.6 were asked for."""
+    from tracekit.analysis import open_any
+
+    with open_any(shared / "captures" / "sweep_21_ws8.pickle.xz") as failed:
+        tables = CHARTS["segments"].data(failed, Request())
+        (pieces,) = failed.rows("select max(size_bytes) as largest from free_piece_at(0, 3816)")
+    before, after = tables["panel"].to_pylist()
+    assert (before["event_ix"], after["event_ix"]) == (3814, 3816)
+    assert before["reserved_bytes"] - after["reserved_bytes"] == 1_056_964_608
+    assert after["asked_bytes"] == 4_322_906_112
+    free = [row["size_bytes"] for row in tables["piece"].to_pylist() if row["panel_ix"] and row["piece"] == "cached"]
+    assert max(free) == pieces["largest"] < after["asked_bytes"]
+
+
+def test_growth_names_the_leak(shared: Path) -> None:
+    from tracekit.analysis import open_any
+
+    with open_any(shared / "captures" / "small_leak.pickle.xz") as leaking:
+        tables = CHARTS["growth"].data(leaking, Request())
+    growing = [row for row in tables["growth"].to_pylist() if row["verdict"] == "grows"]
+    assert [row["change_bytes"] for row in growing] == [512 * index for index in range(7)]
+    said = CHARTS["growth"].describe(tables)
+    assert "1 stack grows: 0.0 MiB (3,072 bytes) more at the last step than at the first" in said
+    assert "nll_loss_forward" in said
+
+
+def test_growth_needs_steps_to_compare(sample: Warehouse) -> None:
+    assert CHARTS["growth"].why_not(sample, Request()) == (
+        "it needs the beginnings of 2 steps after the first one, and the recording has 1"
+    )
+
+
+FIT = {
+    "limit_bytes": 400,
+    "points": [
+        {"value": "1", "kind": "measured", "allocated_bytes": 110, "reserved_bytes": 120, "fits": True},
+        {"value": "3", "kind": "measured", "allocated_bytes": 310, "reserved_bytes": 320, "fits": True},
+        {"value": "4", "kind": "predicted", "allocated_bytes": 330, "reserved_bytes": 350, "fits": False},
+    ],
+}
+
+
+def test_sweep_draws_the_line_through_what_was_measured(tmp_path: Path) -> None:
+    file = tmp_path / "fit.json"
+    file.write_text(json.dumps(FIT), encoding="utf-8")
+    chart = CHARTS["sweep"]
+    request = Request(sweep=sweep.read(file))
+    with empty_warehouse() as nothing:
+        assert chart.why_not(nothing, request) is None
+        tables = chart.data(nothing, request)
+    assert [row["line_bytes"] for row in tables["line"].to_pylist()] == [110, 410]
+    assert chart.describe(tables) == (
+        "3 values. Allocated grows by 0.0 MiB (100 bytes) for each one more."
+        " The largest that fits is 3 (measured), 0.0 MiB (320 bytes) reserved."
+        " The smallest that runs out of memory is 4 (predicted)."
+    )
+    found = {name: value for name, value in render.outline(chart, tables).items() if name not in golden.BESIDE}
+    assert found == json.loads((golden.FOLDER / "sweep.json").read_text(encoding="utf-8"))
+    run(str(file), "sweep", "-o", str(tmp_path / "sweep.svg"), "-q")
+
+
+def test_sweep_reads_the_folder_of_a_sweep(tmp_path: Path) -> None:
+    rows = [
+        {"batch": 8, "fits": True, "peak_allocated_bytes": 80, "peak_reserved_bytes": 90, "limit_bytes": 100},
+        {"batch": 9, "fits": None, "peak_allocated_bytes": None, "peak_reserved_bytes": None, "limit_bytes": 100},
+        {"batch": 4, "fits": False, "peak_allocated_bytes": 40, "peak_reserved_bytes": 50, "limit_bytes": 100},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "sweep.parquet")
+    points = sweep.read(tmp_path).to_pylist()
+    assert [(row["value"], row["position"], row["kind"], row["fits"]) for row in points] == [
+        ("4", 4, "measured", False),
+        ("8", 8, "measured", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"points": 3, "limit_bytes": 1}', '{"points": [{}], "limit_bytes": 1}']
+)
+def test_what_is_no_sweep_is_said_so(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "fit.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ChartError, match="holds no sweep that can be read"):
+        sweep.read(file)
+    with pytest.raises(ChartError, match="holds no sweep: No such file"):
+        sweep.read(tmp_path / "nothing")

@@ -56,7 +56,7 @@ def test_rows_are_kept_events_with_what_each_bucket_holds(given: Given) -> None:
     assert found[4]["event_bucket"] == found[6]["event_bucket"] == "unattributed"
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given_any(
     lives=st.lists(st.tuples(st.integers(1, 1 << 40), st.booleans()), min_size=1, max_size=40),
     bin_count=st.integers(1, 12),

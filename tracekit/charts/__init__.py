@@ -5,15 +5,15 @@ One file a chart; `CHARTS` is the list of them.
 
 from __future__ import annotations
 
-from tracekit.charts import compare, flame, ledger, step, timeline
+from tracekit.charts import allocations, compare, flame, growth, ledger, segments, step, sweep, timeline
 from tracekit.charts.chart import Chart, Request
 from tracekit.errors import ChartError
 
 __all__ = ["CHARTS", "Chart", "Request", "named"]
 
-CHARTS: dict[str, Chart] = {
-    chart.name: chart for chart in (timeline.CHART, step.CHART, ledger.CHART, compare.CHART, flame.CHART)
-}
+_FILES = (timeline, step, ledger, compare, flame, segments, allocations, growth, sweep)
+
+CHARTS: dict[str, Chart] = {file.CHART.name: file.CHART for file in _FILES}
 """Every chart by the name that `tracekit chart` knows, in the order in which a page shows them."""
 
 

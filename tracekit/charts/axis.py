@@ -61,18 +61,26 @@ def mib_text(field: str) -> str:
     return f"format({field} / {MIB} - ({is_half} ? 0.01 : 0), ',.1f') + ' MiB'"
 
 
-def change_axis(widest: int) -> alt.Axis:
-    """An axis of a rise or fall in bytes, as far to the left as to the right."""
-    unit, name = unit_of(widest)
-    ends = ticks(widest, 2)
+def change_axis(highest: int, lowest: int) -> alt.Axis:
+    """An axis of rises and falls in bytes, from below the lowest to above the highest."""
+    unit, name = unit_of(max(highest, -lowest))
     return alt.Axis(
         title=None,
-        values=[-ends[-1], 0, ends[-1]],
-        labelExpr=f"format(datum.value / {unit}, ',') + ' {name}'",
+        values=_both_ways(highest, lowest),
+        labelExpr=f"(datum.value > 0 ? '+' : '') + format(datum.value / {unit}, ',') + ' {name}'",
     )
 
 
-def change_scale(widest: int) -> alt.Scale:
+def change_scale(highest: int, lowest: int) -> alt.Scale:
     """The scale of `change_axis`."""
-    end = ticks(widest, 2)[-1]
-    return alt.Scale(domain=[-end, end], nice=False)
+    values = _both_ways(highest, lowest)
+    return alt.Scale(domain=[values[0], values[-1]], nice=False)
+
+
+def _both_ways(highest: int, lowest: int) -> list[int]:
+    """Ticks on both sides of 0, with one step for both; a side with nothing on it has none."""
+    steps = ticks(max(highest, -lowest), 4)
+    below = [-value for value in reversed(steps[1:]) if lowest < 0]
+    above = [value for value in steps[1:] if highest > 0 or lowest == 0]
+    step = steps[1]
+    return [value for value in [*below, 0, *above] if lowest - step < value < highest + step or value == 0]

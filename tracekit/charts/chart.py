@@ -41,6 +41,7 @@ class Request:
         other: another dataset, for the chart that compares.
         other_moment: the moment on the other side of a comparison.
         names: what the two datasets of a comparison are called.
+        sweep: points of a sweep or a fit, in the shape of `tracekit.charts.sweep.POINT`; no dataset has them.
         by_time: whether the horizontal axis is time rather than the number of the event.
         bins: runs of events that are told apart along the axis; fewer make a smaller file.
     """
@@ -50,6 +51,7 @@ class Request:
     other: Warehouse | None = None
     other_moment: str | None = None
     names: tuple[str, str] = ("first", "second")
+    sweep: pa.Table | None = None
     by_time: bool = False
     bins: int = 900
 

@@ -77,11 +77,11 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     sides = tables["side"].to_pylist()
     buckets = [row["bucket"] for row in lines]
     highest = max((max(row["first_bytes"], row["second_bytes"]) for row in lines), default=1)
-    widest = max((abs(row["change_bytes"]) for row in lines), default=1)
+    rise, fall = (pick((row["change_bytes"] for row in lines), default=0) for pick in (max, min))
     panels = [
         _bars("first_bytes", buckets, axis.bytes_scale(highest, 3), axis.bytes_axis(highest, None, 3), names=True),
         _bars("second_bytes", buckets, axis.bytes_scale(highest, 3), axis.bytes_axis(highest, None, 3)),
-        _bars("change_bytes", buckets, axis.change_scale(widest), axis.change_axis(widest)),
+        _bars("change_bytes", buckets, axis.change_scale(rise, fall), axis.change_axis(rise, fall)),
     ]
     titles = [*(row["label"] for row in sides), "change"]
     shown = [

@@ -37,6 +37,9 @@ BUCKET_COLOURS = {
 """A colour for every built-in bucket: families of hue (the model blue, gradients orange, what the forward saves green)
 whose members differ in lightness, so that they stay apart for a reader who does not tell red from green."""
 
+_BESIDE = {"several": "#6f7680"}
+"""What is no bucket and stands among them."""
+
 _FURTHER = ("#117733", "#ddcc77", "#aa4499", "#88ccee", "#661100", "#6699cc")
 """For buckets of the user's own: which one is told by the name, so that it is the same in every chart."""
 
@@ -63,7 +66,7 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-se
 
 def colour(bucket: str) -> str:
     """The one colour of a bucket."""
-    return BUCKET_COLOURS.get(bucket) or _FURTHER[zlib.crc32(bucket.encode()) % len(_FURTHER)]
+    return BUCKET_COLOURS.get(bucket) or _BESIDE.get(bucket) or _FURTHER[zlib.crc32(bucket.encode()) % len(_FURTHER)]
 
 
 def bucket_scale(buckets: Sequence[str]) -> alt.Scale:
@@ -130,5 +133,7 @@ def config(*, dark: bool) -> dict[str, Any]:
             "on_colour": {"color": ink},
             "blank": {"fill": paper, "stroke": quiet},
             "edge": {"stroke": paper},
+            "frame": {"filled": False, "color": quiet, "strokeWidth": 0.8},
+            "asked": {"filled": False, "color": "#d00000" if not dark else "#ff7b72", "strokeWidth": 1.5},
         },
     }

@@ -52,19 +52,29 @@ def command(
     ledger       Where is every byte at this moment?
     compare      What differs between two moments, or between two recordings?
     flame        Which lines of code asked for what is held?
+    segments     What lies where, and why did a request not fit?
+    allocations  Which single allocations are large, how long do they live, and who asked?
+    growth       Does memory grow from step to step, and whose is it?
+    sweep        How do the peaks grow with the batch, and where is the ceiling?
+
+    For sweep, DATASET is the folder that `tracekit sweep` left, or what `tracekit fit --format json` wrote.
     """  # noqa: D301 - click's own mark for lines to keep
     from tracekit import analysis, outfile, terminal
-    from tracekit.charts import Request, named, render
+    from tracekit.catalog import empty_warehouse
+    from tracekit.charts import CHARTS, Request, named, render, sweep
     from tracekit.errors import ChartError
 
     chart = named(name)
     suffix = render.suffix_of(output)
     outfile.refuse_existing_file(output, force=force)
     with terminal.progress(quiet=quiet) as tell, ExitStack() as opened:
-        warehouse = opened.enter_context(analysis.open_any(dataset, tell))
+        if chart is CHARTS["sweep"]:
+            warehouse, points = opened.enter_context(empty_warehouse()), sweep.read(Path(dataset))
+        else:
+            warehouse, points = opened.enter_context(analysis.open_any(dataset, tell)), None
         other = None if against is None else opened.enter_context(analysis.open_any(against, tell))
         names = (Path(dataset).stem, Path(against or dataset).stem)
-        request = Request(device, at, other, against_at, names, by_time)
+        request = Request(device, at, other, against_at, names, points, by_time)
         reason = chart.why_not(warehouse, request)
         if reason:
             raise ChartError(f"there is nothing to draw as {name}: {reason}", "choose another chart or dataset")
