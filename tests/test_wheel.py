@@ -46,3 +46,10 @@ def test_the_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "17,882,019,840" in done.stdout
+    # what lies beside the modules as data travels too
+    done = subprocess.run(
+        [python, "-m", "tracekit", "estimate", "gpt2", "--page", "page.html"],
+        check=False, capture_output=True, text=True, cwd=tmp_path, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "page.html").stat().st_size > 100_000

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tracekit.errors import TracekitError
+from tracekit.estimate.answer import answer, assumptions
 from tracekit.estimate.config import find_shape
 from tracekit.estimate.rows import presets
+from tracekit.estimate.run import Run
 
 GPT2: dict[str, Any] = {
     "model_type": "gpt2",
@@ -82,6 +85,59 @@ def test_what_a_config_leaves_out_is_what_transformers_takes(tmp_path: Path) -> 
     assert find_shape(written(tmp_path, GPT2 | {"n_inner": None})).mlp_width == 4 * 768
 
 
+NEOX = {
+    "model_type": "gpt_neox",
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "vocab_size": 50304,
+    "hidden_act": "gelu",
+}
+OPT = {
+    "model_type": "opt",
+    "hidden_size": 768,
+    "ffn_dim": 3072,
+    "word_embed_proj_dim": 768,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "max_position_embeddings": 2048,
+    "vocab_size": 50272,
+    "activation_function": "relu",
+}
+PHI3 = LLAMA | {
+    "model_type": "phi3",
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "num_key_value_heads": 32,
+    "vocab_size": 32064,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "published"),
+    [(NEOX, 162_322_944), (OPT, 125_239_296), (PHI3, 3_821_079_552)],
+    ids=["gpt_neox", "opt", "phi3"],
+)
+def test_further_families_have_the_published_number_of_parameters(
+    tmp_path: Path, config: dict[str, Any], published: int
+) -> None:
+    shape = find_shape(written(tmp_path, config))
+    assert shape.sizes["P"] == published
+    assert not shape.note
+    assert shape.positions == config.get("max_position_embeddings", 2048)
+
+
+def test_an_unknown_causal_model_is_read_as_llama_and_says_so(tmp_path: Path) -> None:
+    unknown = LLAMA | {"model_type": "newest", "architectures": ["NewestForCausalLM"]}
+    shape = find_shape(written(tmp_path, unknown))
+    assert shape.sizes == presets()["llama-3.1-8b"].sizes
+    assert "'newest' is not known and was read as Llama's" in shape.note
+    assert shape.note in assumptions(answer(shape, Run()))
+    within = {"model_type": "seeing", "architectures": ["SeeingForCausalLM"], "text_config": LLAMA}
+    assert find_shape(written(tmp_path, within)) == replace(shape, note="")
+
+
 def test_biases_and_dropout_are_read(tmp_path: Path) -> None:
     plain = find_shape(written(tmp_path, LLAMA))
     biased = find_shape(written(tmp_path, LLAMA | {"attention_bias": True, "mlp_bias": True}))
@@ -97,6 +153,8 @@ def test_biases_and_dropout_are_read(tmp_path: Path) -> None:
         ("[" * 100_000, "is not JSON"),
         ([], "holds no JSON object"),
         ({}, "whose weights are not known"),
+        (LLAMA | {"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "'bert', whose weights"),
+        (OPT | {"word_embed_proj_dim": 512}, "projects its embeddings"),
         ({"model_type": "bert\x1b[31m"}, "'bert?[31m', whose weights"),
         (LLAMA | {"num_local_experts": 8}, "has experts"),
         (LLAMA | {"hidden_act": "swiglu2"}, "'swiglu2' saves"),

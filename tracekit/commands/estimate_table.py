@@ -109,6 +109,10 @@ def _verdict(row: Row) -> list[str]:
 
 
 def _write_levers(rows: list[Row]) -> None:
+    rows = [row for row in rows if row["saved_bytes"] > 0]
+    if not rows:
+        print("no single change lowers this peak")
+        return
     words = {True: "yes", False: "no", None: "?"}
     terminal.write_grid(
         ["lever", "saves MiB", "peak MiB", "fits", "by", "cost"],

@@ -235,6 +235,8 @@ def _assumptions(shape: Shape, run: Run, *, is_generation: bool) -> Iterator[str
     yield "the CUDA context, NCCL's buffers and the driver are outside of the allocator and come on top"
     written = "capture/gpt2.py with fused norms" if run.code == "plain" else "transformers' models"
     yield f"the model is written as {written}; cuBLAS workspaces of {format_mib(run.workspace_bytes)} MiB"
+    if shape.note:
+        yield shape.note
     if is_generation:
         yield "the cache holds exactly the tokens of the sequence, and copies of keys and values"
         if shape.has_fused_qkv:
@@ -249,6 +251,8 @@ def _assumptions(shape: Shape, run: Run, *, is_generation: bool) -> Iterator[str
             "backward": "the script keeps the logits until the backward is over",
             "step": "the script keeps the logits over the optimizer's step into the next forward",
         }[run.logits]
+    if run.precision.master_bytes:
+        yield "the step updates the master copy, and casts gradients tensor by tensor"
     if run.accumulate > 1:
         yield "the second micro-batch or a later one: gradients of those before it are there"
     if run.is_adapted:

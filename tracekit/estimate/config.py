@@ -1,12 +1,14 @@
 """A model's config.json, as Hugging Face's transformers writes it, read into a shape; a local file, nothing is fetched.
 
-Only the sizes are read here. A family whose weights or activations are not known is refused, not approximated.
+Only the sizes are read here. A family that is not known is read as Llama's where it is a causal language model with all
+of Llama's sizes, and the shape says so; everything else is refused.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,21 +67,33 @@ def shape_of(config: Config, name: str) -> Shape:
     Raises:
         TracekitError: where the family is unknown, a size is missing, or sizes do not go together.
     """
+    inner = config.get("text_config")
+    if isinstance(inner, dict):  # a model of pictures and text: its language model
+        config = cast(Config, {"architectures": config.get("architectures"), **cast(Config, inner)})
     family = str(config.get("model_type", ""))
+    if any(config.get(key) for key in _EXPERTS):
+        raise TracekitError(f"{shown(name)} has experts, which the closed form does not know", "trace it instead")
     read = FAMILIES.get(family)
-    if read is None:
+    if read is None and not _is_causal(config):
         raise TracekitError(
             f"{shown(name)} is of the family {shown(family)!r}, whose weights are not known here",
             f"known families: {', '.join(FAMILIES)}; or trace it: tracekit estimate script.py:build",
         )
-    if any(config.get(key) for key in _EXPERTS):
-        raise TracekitError(f"{shown(name)} has experts, which the closed form does not know", "trace it instead")
-    shape = read(config, shown(name))
+    shape = (read or _llama)(config, shown(name))
+    if read is None:
+        note = f"the family {shown(family)!r} is not known and was read as Llama's: norms and biases may differ"
+        shape = replace(shape, note=note)
     if shape.heads % shape.kv_heads:
         raise TracekitError(
             f"{shape.heads} heads cannot share {shape.kv_heads} key and value heads", "correct the config.json"
         )
     return shape
+
+
+def _is_causal(config: Config) -> bool:
+    """Whether the config says that it is a causal language model, as `XForCausalLM` among its architectures does."""
+    named = config.get("architectures")
+    return isinstance(named, list) and any(str(one).endswith("ForCausalLM") for one in cast("list[object]", named))
 
 
 def _number(config: Config, *keys: str, default: int | None = None) -> int:
@@ -141,12 +155,72 @@ def _llama(config: Config, name: str, *, qkv_bias: bool = False, qk_norm: bool =
         is_gated=True,
         has_learned_positions=False,
         norm="rms_norm",
-        activation=_activation(config, "hidden_act", "silu"),
+        activation=_activation(config, "hidden_activation" if "hidden_activation" in config else "hidden_act", "silu"),
         has_qkv_bias=qkv_bias or has_bias,
         has_output_bias=has_bias,
         has_mlp_bias=_flag(config, "mlp_bias", default=False),
         has_qk_norm=qk_norm,
         dropout=bool(config.get("attention_dropout")),
+    )
+
+
+def _phi3(config: Config, name: str) -> Shape:
+    return replace(_llama(config, name), has_fused_qkv=True)
+
+
+def _neox(config: Config, name: str) -> Shape:
+    width, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
+    has_bias = _flag(config, "attention_bias", default=True)
+    return Shape(
+        name=name,
+        layers=_number(config, "num_hidden_layers"),
+        width=width,
+        heads=heads,
+        kv_heads=heads,
+        head_width=_part(width, heads),
+        mlp_width=_number(config, "intermediate_size"),
+        vocabulary=_number(config, "vocab_size"),
+        positions=_number(config, "max_position_embeddings", default=2048),
+        is_tied=_flag(config, "tie_word_embeddings", default=False),
+        is_gated=False,
+        has_learned_positions=False,
+        norm="layer_norm",
+        activation=_activation(config, "hidden_act", "gelu"),
+        has_qkv_bias=has_bias,
+        has_output_bias=has_bias,
+        has_mlp_bias=True,
+        has_fused_qkv=True,
+        dropout=any(config.get(key) for key in ("hidden_dropout", "attention_dropout")),
+    )
+
+
+def _opt(config: Config, name: str) -> Shape:
+    width, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
+    if config.get("word_embed_proj_dim") not in (None, width) or not _flag(
+        config, "do_layer_norm_before", default=True
+    ):
+        raise TracekitError(f"{name} projects its embeddings, which the closed form does not know", "trace it instead")
+    has_bias = _flag(config, "enable_bias", default=True)
+    return Shape(
+        name=name,
+        layers=_number(config, "num_hidden_layers"),
+        width=width,
+        heads=heads,
+        kv_heads=heads,
+        head_width=_part(width, heads),
+        mlp_width=_number(config, "ffn_dim", default=4 * width),
+        vocabulary=_number(config, "vocab_size"),
+        positions=_number(config, "max_position_embeddings", default=2048),
+        position_offset=2,
+        is_tied=_flag(config, "tie_word_embeddings", default=True),
+        is_gated=False,
+        has_learned_positions=True,
+        norm="layer_norm",
+        activation=_activation(config, "activation_function", "relu"),
+        has_qkv_bias=has_bias,
+        has_output_bias=has_bias,
+        has_mlp_bias=has_bias,
+        dropout=any(config.get(key) for key in ("dropout", "attention_dropout")),
     )
 
 
@@ -171,6 +245,9 @@ FAMILIES: Mapping[str, Callable[[Config, str], Shape]] = {
     "gpt2": _gpt2,
     "llama": _llama,
     "mistral": _llama,
+    "phi3": _phi3,
+    "gpt_neox": _neox,
+    "opt": _opt,
     "qwen2": lambda config, name: _llama(config, name, qkv_bias=True),
     "qwen3": lambda config, name: _llama(config, name, qk_norm=True),
 }

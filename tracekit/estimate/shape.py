@@ -52,12 +52,14 @@ class Shape:
         has_learned_positions: positions are a table; rotary otherwise.
         norm: layer_norm (weight and bias, mean and deviation) or rms_norm (weight, deviation).
         activation: gelu, gelu_new, silu or relu.
+        position_offset: rows of that table that no token has.
         has_qkv_bias: of the projections into attention.
         has_output_bias: of the projection out of it.
         has_mlp_bias: of the MLP's.
         has_qk_norm: queries and keys are normalised by head.
         has_fused_qkv: one projection makes query, key and value.
         dropout: the code drops elements in training.
+        note: what was assumed when the sizes were read, in a sentence.
     """
 
     name: str
@@ -79,7 +81,9 @@ class Shape:
     has_mlp_bias: bool
     has_qk_norm: bool = False
     has_fused_qkv: bool = False
+    position_offset: int = 0
     dropout: bool = False
+    note: str = ""
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -94,7 +98,7 @@ class Shape:
             "Q": self.heads * self.head_width,
             "G": self.kv_heads * self.head_width,
             "Q+2G": (self.heads + 2 * self.kv_heads) * self.head_width,
-            "X": self.positions,
+            "X": self.positions + self.position_offset,
             "L": self.layers,
         }
         block = [weight for weight in self.weights if weight.in_block]
