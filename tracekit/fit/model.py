@@ -325,20 +325,36 @@ def _does_the_same(one: Program, other: Program) -> bool:
 
 def _learned(matches: Sequence[Match], largest: Source) -> list[Rule]:
     """A rule for each allocation of the largest recording, from its partners."""
+    variables = len(largest.point)
+    recorded = [
+        (
+            *(
+                (match.source.point, match.source.program.requested[partner])
+                for match in matches
+                if (partner := match.partner[number]) is not None
+            ),
+            (largest.point, size),
+        )
+        for number, size in enumerate(largest.program.requested)
+    ]
+    # what was seen at every point says which products this program is made of, for what was not
     known: dict[tuple[tuple[Point, int], ...], Rule] = {}
-    learned: list[Rule] = []
-    for number, size in enumerate(largest.program.requested):
-        seen = [
-            (match.source.point, match.source.program.requested[partner])
-            for match in matches
-            if (partner := match.partner[number]) is not None
-        ]
-        key = (*seen, (largest.point, size))
-        if key not in known:
-            points, sizes = zip(*key, strict=True)
-            known[key] = rules.learn(points, sizes) if seen else rules.constant(size, Kind.KEPT, len(largest.point))
-        learned.append(known[key])
-    return learned
+    used: Counter[rules.Product] = Counter()
+    for seen in recorded:
+        if len(seen) > len(matches):
+            if seen not in known:
+                known[seen] = rules.learn(*zip(*seen, strict=True))
+            used.update(product for product, _ in known[seen].terms)
+    first, *others = rules.PRODUCTS[variables]
+    products = [first, *sorted(others, key=lambda product: -used[product])]
+    for seen in recorded:
+        if seen not in known:
+            known[seen] = (
+                rules.learn(*zip(*seen, strict=True), products)
+                if len(seen) > 1
+                else rules.constant(seen[0][1], Kind.KEPT, variables)
+            )
+    return [known[seen] for seen in recorded]
 
 
 def _twinned(learned: list[Rule], largest: Source) -> list[Rule]:

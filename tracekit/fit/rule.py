@@ -92,38 +92,46 @@ def indistinct(points: Sequence[Point]) -> tuple[Product, Product] | None:
     return None
 
 
-def learn(points: Sequence[Point], sizes: Sequence[int]) -> Rule:
+def learn(points: Sequence[Point], sizes: Sequence[int], products: Sequence[Product] | None = None) -> Rule:
     """The simplest rule that gives recorded sizes; fewer products are simpler.
 
-    A size is a sum of whole tensors, so that coefficients are positive and whole bytes. As many coefficients as points
-    fit anything: there, only a constant and one product are taken for a rule, or a whole polynomial of one variable.
+    A size is a sum of tensors, so that coefficients are positive. As many coefficients as points fit anything: there,
+    only whole bytes of a constant and one product are taken for a rule, or of a whole polynomial of one variable.
     Kernels go other ways at small sizes, so a rule may leave out the smallest points. What has no rule gets the nearest
     straight one, which is exact at the last point.
 
     Args:
         points: where recorded, in ascending order of size.
         sizes: the bytes there.
+        products: those of `PRODUCTS` in another order, the constant first: where the points do not tell two of them
+            apart, the earlier one is taken.
     """
+    known = PRODUCTS[len(points[0])] if products is None else products
     if len(set(sizes)) == 1:
         return constant(sizes[0], Kind.CONSTANT, len(points[0]))
     for first in range(len(points) - 1):
-        found = _rule(points[first:], sizes[first:])
+        if first and indistinct(points[first:]) is not None:
+            break
+        found = _rule(points[first:], sizes[first:], known)
         if found is not None:
             return found if not first else replace(found, kind=Kind.LATER)
-    return _nearest(points, sizes)
+    return _nearest(points, sizes, known)
 
 
-def _rule(points: Sequence[Point], sizes: Sequence[int]) -> Rule | None:
-    for chosen in _combinations(points):
+def _rule(points: Sequence[Point], sizes: Sequence[int], products: Sequence[Product]) -> Rule | None:
+    for chosen in _combinations(points, products):
         terms = _exact(chosen, points, sizes)
-        if terms is not None:
-            return Rule(terms, Kind.PROVEN if len(chosen) < len(points) else Kind.FITTED)
+        if terms is None:
+            continue
+        if len(chosen) < len(points):
+            return Rule(terms, Kind.PROVEN)
+        if all(coefficient.denominator == 1 for _, coefficient in terms):
+            return Rule(terms, Kind.FITTED)
     return None
 
 
-def _combinations(points: Sequence[Point]) -> Iterator[tuple[Product, ...]]:
+def _combinations(points: Sequence[Point], products: Sequence[Product]) -> Iterator[Sequence[Product]]:
     """Products that may make up a rule, simplest first."""
-    products = PRODUCTS[len(points[0])]
     for count in range(1, len(points)):
         yield from combinations(products, count)
     if len(points) == 2:
@@ -133,11 +141,11 @@ def _combinations(points: Sequence[Point]) -> Iterator[tuple[Product, ...]]:
 
 
 def _exact(chosen: Sequence[Product], points: Sequence[Point], sizes: Sequence[int]) -> _Terms | None:
-    """Coefficients that give every size, whole and positive; None where there are none."""
+    """Coefficients that give every size, all of them positive; None where there are none."""
     coefficients = _solved(
         [[Fraction(value_of(product, point)) for product in chosen] for point in points], list(map(Fraction, sizes))
     )
-    if coefficients is None or any(one <= 0 or one.denominator != 1 for one in coefficients):
+    if coefficients is None or any(one <= 0 for one in coefficients):
         return None
     return tuple(zip(chosen, coefficients, strict=True))
 
@@ -161,9 +169,8 @@ def _solved(rows: list[list[Fraction]], right: list[Fraction]) -> list[Fraction]
     return [matrix[at][count] / matrix[at][at] for at in range(count)]
 
 
-def _nearest(points: Sequence[Point], sizes: Sequence[int]) -> Rule:
+def _nearest(points: Sequence[Point], sizes: Sequence[int], products: Sequence[Product]) -> Rule:
     """The straight rule that is least wrong, of a constant and one product, moved to be exact at the last point."""
-    products = PRODUCTS[len(points[0])]
     best: tuple[Fraction, _Terms] | None = None
     for product in products[1:]:
         values = [value_of(product, point) for point in points]
