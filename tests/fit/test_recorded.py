@@ -78,8 +78,7 @@ def test_the_golden_run_at_other_batches(read: Read, pair: tuple[int, ...]) -> N
     for value, name in BATCHES.items():
         outcome = predicted(model, (value,)).outcome
         allocated, reserved = measured(name)
-        assert outcome.peak_reserved.value == reserved, value
-        assert abs(outcome.peak_allocated.value - allocated) <= MIB, value
+        assert (outcome.peak_allocated.value, outcome.peak_reserved.value) == (allocated, reserved), value
     at_18 = predicted(model, (18,)).outcome
     assert at_18.peak_reserved.value == 40_506 * MIB
     assert abs(at_18.peak_allocated.value / MIB - 36_489.8) <= 1
@@ -94,8 +93,10 @@ def test_the_largest_batch_is_the_one_that_the_card_took(read: Read, pair: tuple
     oom = next(point["oom"] for point in row["points"] if point["value"] == 21)
     assert (oom["request_bytes"], oom["step"], oom["phase"]) == (4_322_906_112, 2, "backward")
     assert oom["requested_by"] == "LogSoftmaxBackward0"
-    assert oom["reserved_bytes"] == 42_042 * MIB
-    assert abs(oom["allocated_bytes"] / MIB - 38_204.4) <= 1
+    # torch's own counters when batch 21 really ran out of memory
+    counted = facts_of(SHARED / "captures" / "sweep_21_ws8.pickle.xz")["oom"]["stats"]
+    assert oom["reserved_bytes"] == counted["reserved_bytes.all.current"] == 42_042 * MIB
+    assert oom["allocated_bytes"] == counted["allocated_bytes.all.current"]
 
 
 def test_expandable_segments_let_batch_21_fit(read: Read) -> None:
@@ -116,16 +117,14 @@ def test_batch_and_sequence(read: Read, left_out: Point | None) -> None:
     for point, name in others.items():
         outcome = predicted(model, point).outcome
         allocated, reserved = measured(name)
-        assert outcome.peak_reserved.value == reserved, point
-        assert abs(outcome.peak_allocated.value - allocated) <= allocated // 2_000, point
+        assert (outcome.peak_allocated.value, outcome.peak_reserved.value) == (allocated, reserved), point
 
 
 def test_another_transformer_in_bfloat16(read: Read) -> None:
     model = fit.build(["batch"], [read((1,), "llama_b1"), read((2,), "llama_b2")])
     outcome = predicted(model, (4,)).outcome
     allocated, reserved = measured("llama_b4")
-    assert outcome.peak_reserved.value == reserved
-    assert abs(outcome.peak_allocated.value - allocated) <= allocated // 1_000
+    assert (outcome.peak_allocated.value, outcome.peak_reserved.value) == (allocated, reserved)
 
 
 def test_one_recording_of_the_golden_run_is_a_good_guess(read: Read) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from tracekit.allocator.device import Layout, ascending, shuffled
+from tracekit.allocator.device import Layout, ascending, descending, shuffled
+from tracekit.allocator.driver import as_driven
 from tracekit.allocator.program import ALLOCATE, Program
 from tracekit.allocator.settings import Settings
 from tracekit.allocator.whatif import Outcome, run
@@ -54,7 +55,7 @@ class Answer:
         program: the program there.
         source: the recording that its events are those of.
         is_recorded: whether the program is a recorded one, not a generated one.
-        outcome: of the run under the likeliest layout: segments lie where the recording had them, new ones below.
+        outcome: of the run under the likeliest layout.
         failed: an outcome that did not fit, the likeliest layout's first; None where all fitted.
         allocated: the lowest and the highest peak of allocated bytes among the layouts.
         reserved: the lowest and the highest peak of reserved bytes.
@@ -100,7 +101,7 @@ def answer(model: Model, point: Point, conditions: Conditions) -> Answer:
     with paused():
         outcomes = [
             run(program, conditions.settings, conditions.reservable, layout, keeps_opening, keeps_events=False)
-            for layout in islice(_layouts(), count)
+            for layout in islice(_layouts(program, is_recorded=is_recorded), count)
         ]
     allocated = [outcome.peak_allocated.value for outcome in outcomes]
     reserved = [outcome.peak_reserved.value for outcome in outcomes]
@@ -126,8 +127,17 @@ def request_at(program: Program, event_ix: int | None) -> int | None:
     return None
 
 
-def _layouts() -> Iterator[Layout | None]:
-    yield None
+def likeliest(program: Program, *, is_recorded: bool) -> Layout | None:
+    """Where segments most likely lie: of a recorded program, where they lay; else, where the driver would go on.
+
+    None is the former, as `run` takes it; so it is for expandable segments, whose ranges are few and lie anywhere.
+    """
+    return None if is_recorded or program.range_bases else as_driven(program.bases)
+
+
+def _layouts(program: Program, *, is_recorded: bool) -> Iterator[Layout | None]:
+    yield likeliest(program, is_recorded=is_recorded)
+    yield descending()
     yield ascending()
     seed = 0
     while True:

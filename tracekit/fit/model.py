@@ -343,14 +343,14 @@ def _learned(matches: Sequence[Match], largest: Source) -> list[Rule]:
     for seen in recorded:
         if len(seen) > len(matches):
             if seen not in known:
-                known[seen] = rules.learn(*zip(*seen, strict=True))
+                known[seen] = rules.learn([point for point, _ in seen], [size for _, size in seen])
             used.update(product for product, _ in known[seen].terms)
     first, *others = rules.PRODUCTS[variables]
     products = [first, *sorted(others, key=lambda product: -used[product])]
     for seen in recorded:
         if seen not in known:
             known[seen] = (
-                rules.learn(*zip(*seen, strict=True), products)
+                rules.learn([point for point, _ in seen], [size for _, size in seen], products)
                 if len(seen) > 1
                 else rules.constant(seen[0][1], Kind.KEPT, variables)
             )

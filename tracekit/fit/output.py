@@ -14,7 +14,7 @@ import pyarrow as pa
 from tracekit import what_if
 from tracekit.allocator.whatif import run
 from tracekit.collector import paused
-from tracekit.fit.answer import Conditions
+from tracekit.fit.answer import Conditions, likeliest
 from tracekit.fit.model import Model, told
 from tracekit.fit.rule import Point
 
@@ -25,7 +25,9 @@ def tables_at(model: Model, point: Point, conditions: Conditions) -> dict[str, p
     Where it runs out of memory, the events end there, as those of a recording would.
     """
     program, source = model.stream(point)
-    keeps_opening = None if model.recorded_at(point) is not None else model.keeps_opening
+    is_recorded = model.recorded_at(point) is not None
+    keeps_opening = None if is_recorded else model.keeps_opening
+    layout = likeliest(program, is_recorded=is_recorded)
     with paused():
-        outcome = run(program, conditions.settings, conditions.reservable, None, keeps_opening)
+        outcome = run(program, conditions.settings, conditions.reservable, layout, keeps_opening)
     return what_if.tables_of(source.recording, [what_if.Trial(source.device, told(point), outcome.settings, outcome)])
