@@ -3,8 +3,8 @@
 Pure: values in, values out. Files, tables, charts and torch have no place here.
 
 `settings`, `blocks`, `cache` and `model` are the allocator; `device` and `driver` stand in for the driver. `recording`,
-`opening`, `forced`, `recorded`, `account`, `resync` and `replay` compare it with what a recording shows; `result` is what
-comes of it. `program` takes the allocator's decisions out of a recording, and `whatif` runs what is left again.
+`opening`, `forced`, `recorded`, `account`, `resync` and `replay` compare it with what a recording shows; `result` is
+what comes of it. `program` takes the allocator's decisions out of a recording, and `whatif` runs what is left again.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tracekit.errors import TracekitError
 from tracekit.fit import rule as rules
 from tracekit.fit.align import MATCHED, MOST_DIFFERENCES, align
 from tracekit.fit.rule import Kind, Point, Rule
-from tracekit.fit.source import Source
+from tracekit.fit.source import Frame, Source
 from tracekit.terminal import mib
 
 LEAST_MATCHED = Fraction(2, 3)
@@ -249,18 +249,23 @@ def _tokens(source: Source, largest: Source) -> tuple[Tokens, Tokens]:
     """What each operation is known by in both recordings: its kind, and who asked for its allocation.
 
     Frames that only one of them knows are left out (an outer function that another version of the script has, C++
-    frames where the other recording has none), and so are lines, which move between versions.
+    frames where the other recording has none), and so are the lines of a file that seems to be of another version.
     """
-    shared = _vocabulary(source) & _vocabulary(largest)
+    moved = _moved_files(_frames(source), _frames(largest))
+
+    def known(frame: Frame) -> Frame:
+        file, function, line = frame
+        return file, function, None if file in moved else line
+
+    shared = {known(frame) for frame in _frames(source)} & {known(frame) for frame in _frames(largest)}
     both_native = source.has_native and largest.has_native
 
     def tokens(one: Source) -> Tokens:
-        known: dict[Hashable, Hashable] = {}
+        stacks: dict[Hashable, Hashable] = {
+            python: tuple(frame for frame in map(known, python) if frame in shared) for python in set(one.python)
+        }
         keys = [
-            known.setdefault(
-                (python, native),
-                (tuple(frame for frame in python if frame in shared), native if both_native else ()),
-            )
+            (stacks[python], native if both_native else ())
             for python, native in zip(one.python, one.native, strict=True)
         ]
         return [
@@ -301,8 +306,16 @@ def _finer(
     return finer(coarse[0], source.program, False), finer(coarse[1], largest.program, True)
 
 
-def _vocabulary(source: Source) -> set[Hashable]:
+def _frames(source: Source) -> set[Frame]:
     return {frame for stack in set(source.python) for frame in stack}
+
+
+def _moved_files(ours: Set[Frame], theirs: Set[Frame]) -> set[str]:
+    """The files of which either recording has lines, in functions that both know, that the other has not."""
+    functions = {frame[:2] for frame in ours} & {frame[:2] for frame in theirs}
+    only_ours = {frame[0] for frame in ours - theirs if frame[:2] in functions}
+    only_theirs = {frame[0] for frame in theirs - ours if frame[:2] in functions}
+    return only_ours & only_theirs
 
 
 def _best_told(largest: Source, matches: Sequence[Match]) -> Source:

@@ -18,8 +18,8 @@ from tracekit.errors import TracekitError
 from tracekit.fit.rule import Point
 from tracekit.warehouse import Warehouse
 
-Frame = tuple[str, str]
-"""A frame as it is known in another version of the same program: file and function, without the line."""
+Frame = tuple[str, str, int | None]
+"""A Python frame: file, without its folders, function and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +98,17 @@ def _frames(warehouse: Warehouse) -> dict[int, tuple[tuple[Frame, ...], tuple[st
         row["frame_id"]: (row["language"], (row["file"] or "").rpartition("/")[2])
         for row in warehouse.table("frame_label").to_pylist()
     }
-    names: dict[int, str] = {row["frame_id"]: row["name"] or "" for row in warehouse.table("frame").to_pylist()}
+    names: dict[int, tuple[str, int | None]] = {
+        row["frame_id"]: (row["name"] or "", row["line"]) for row in warehouse.table("frame").to_pylist()
+    }
     python: defaultdict[int, list[Frame]] = defaultdict(list)
     native: defaultdict[int, list[str]] = defaultdict(list)
     rows: list[dict[str, Any]] = warehouse.table("stack_frame").to_pylist()
     for row in sorted(rows, key=lambda one: (one["stack_id"], one["depth_ix"])):
         language, file = files[row["frame_id"]]
-        name = names[row["frame_id"]]
+        name, line = names[row["frame_id"]]
         if language == "python":
-            python[row["stack_id"]].append((file, name))
+            python[row["stack_id"]].append((file, name, line))
         else:
             native[row["stack_id"]].append(name)
     return {stack: (tuple(python[stack]), tuple(native[stack])) for stack in python.keys() | native.keys()}
