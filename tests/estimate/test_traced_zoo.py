@@ -19,6 +19,7 @@ TRANSFORMERS: list[tuple[str, dict[str, Any], str, int]] = [
     ("encoder", {}, "zoo_encoder", 3),
     ("encoder", {"optimizer": "sgdm"}, "zoo_opt_sgdm", 3),
     ("hf_gpt2", {}, "zoo_hf_gpt2_b4", 3),
+    ("autocast", {}, "gpt2_b8_bf16_sdpa", 2),
     ("llama", {"batch": 1}, "llama_b1", 2),
     ("llama", {"batch": 2}, "llama_b2", 2),
     ("llama", {"batch": 4}, "llama_b4", 2),

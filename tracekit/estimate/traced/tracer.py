@@ -14,6 +14,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, cast
 
@@ -111,6 +112,10 @@ class Tracer(_DispatchMode):
         self.hidden: dict[str, bool] = {}
         self.unshared = (0, 0)
         self.is_schema_known: dict[Any, bool] = {}
+        self.casts: dict[int, tuple[Any, Any]] = {}
+        """What autocast has cast since it was entered: the weight and its copy, by the weight's id."""
+        self.cause: tuple[int, ...] = ()
+        """Frames between an operator and Python, which say why it runs."""
 
     # Opening and closing
 
@@ -122,7 +127,9 @@ class Tracer(_DispatchMode):
         with contextlib.ExitStack() as stack:
             stack.callback(library._destroy)
             _route(library, self)
-            stack.enter_context(_gpu_defaults())
+            _autocast(library, self)
+            stack.enter_context(_gpu_defaults(self))
+            stack.enter_context(torch._C._IncludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCUDA))
             stack.enter_context(_numpy_known_missing())
             self.unshared = _use_counts()
             stack.callback(self.marks.remove)
@@ -266,7 +273,7 @@ class Tracer(_DispatchMode):
         )
         own = f"at::_ops::{name.removesuffix('_') if name.endswith('__') else _overload(operator)}::call(...)"
         scratch: dict[str, int] = {}
-        base = self._stack(self.tape.frame(own))
+        base = self._stack(self.tape.frame(own), *self.cause)
         for step in kernel.steps(call):
             if isinstance(step, Out):
                 self._bear(flat[step.index], (self.tape.frame(_TENSOR), *base), step.byte_count)
@@ -313,6 +320,25 @@ class Tracer(_DispatchMode):
     def is_host(self, tensor: Any) -> bool:
         """Whether a tensor stands for memory of the host."""
         return tensor.untyped_storage()._cdata in self.host
+
+    # Autocast
+
+    def cast(self, tensor: Any, dtype: Any, *, is_kept: bool) -> Any:
+        """A tensor as autocast hands it on: a copy in another dtype, kept while it is a weight's."""
+        is_eligible = tensor.is_meta and tensor.dtype.is_floating_point and tensor.dtype is not torch.float64
+        if not is_eligible or tensor.dtype is dtype or self.is_host(tensor):
+            return tensor
+        is_kept = is_kept and tensor.requires_grad and tensor.is_leaf and torch.is_autocast_cache_enabled()
+        if is_kept and id(tensor) in self.casts:
+            return self.casts[id(tensor)][1]
+        self.cause = (self.tape.frame("at::autocast::cached_cast(...)"),)
+        try:
+            copy = tensor.to(dtype)
+        finally:
+            self.cause = ()
+        if is_kept:
+            self.casts[id(tensor)] = (tensor, copy)
+        return copy
 
     # What a dispatch mode makes torch do differently
 
@@ -431,6 +457,14 @@ def _route(library: Any, tracer: Tracer) -> None:
     ) -> Any:
         return _to(self, tracer, device=device, dtype=dtype, non_blocking=non_blocking, copy=copy, **rest)
 
+    def softmax(self: Any, dim: int, dtype: Any = None) -> Any:
+        is_widened = dtype is torch.float32 and self.dtype in (torch.float16, torch.bfloat16)
+        return aten._softmax.default(self if is_widened or dtype is None else self.to(dtype), dim, is_widened)
+
+    def log_softmax(self: Any, dim: int, dtype: Any = None) -> Any:
+        is_widened = dtype is torch.float32 and self.dtype in (torch.float16, torch.bfloat16)
+        return aten._log_softmax.default(self if is_widened or dtype is None else self.to(dtype), dim, is_widened)
+
     def linear(self: Any, weight: Any, bias: Any = None) -> Any:
         if bias is None or self.dim() < 3 or (self.dim() == 3 and self.is_contiguous()):
             return aten.linear.default.decompose(self, weight, bias)
@@ -450,10 +484,71 @@ def _route(library: Any, tracer: Tracer) -> None:
         return _attention(tracer, query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
 
     library.impl("dropout", dropout, "AutogradMeta")
+    library.impl("softmax.int", softmax, "AutogradMeta")
+    library.impl("log_softmax.int", log_softmax, "AutogradMeta")
     library.impl("linear", linear, "AutogradMeta")
     library.impl("scaled_dot_product_attention", attention, "AutogradMeta")
     library.impl("to.dtype_layout", to_dtype_layout, "AutogradMeta")
     library.impl("to.device", to_device, "AutogradMeta")
+
+
+_AUTOCAST: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+
+def _autocast(library: Any, tracer: Tracer) -> None:
+    """Cast as on a GPU where autocast is on; the lists are autocast_mode.h's.
+
+    The key of a GPU's autocast is included while tracing, and excluded by torch itself unless autocast is on.
+    """
+    rows = Path(__file__).with_name("autocast.csv").read_text(encoding="utf-8").split()[1:]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+        for name, policy in (row.split(",") for row in rows):
+            for overload in getattr(aten, name).overloads():
+                operator = getattr(getattr(aten, name), overload)
+                if "out" not in overload and "names" not in overload:
+                    full = name if overload == "default" else f"{name}.{overload}"
+                    library.impl(full, _casting(operator, policy, tracer), "AutocastCUDA")
+
+
+def _casting(operator: Any, policy: str, tracer: Tracer) -> Callable[..., Any]:
+    has_dtype = any(argument.name == "dtype" for argument in operator._schema.arguments)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            if policy == "result":
+                first = next(_tensors(args), None)
+                is_open = first is not None and first.is_meta and first.dtype.is_floating_point
+                if has_dtype and is_open and kwargs.get("dtype") is None and not _has_dtype(args):
+                    kwargs = kwargs | {"dtype": torch.float32}
+                return operator(*args, **kwargs)
+            dtype = _target(policy, args, kwargs)
+
+            def change(value: Any) -> Any:
+                if isinstance(value, torch.Tensor):
+                    return tracer.cast(value, dtype, is_kept=policy == "lower")
+                if isinstance(value, (list, tuple)):
+                    return [change(one) for one in cast("list[Any]", value)]
+                return value
+
+            named = {name: change(value) for name, value in reversed(kwargs.items())}
+            last_first = [change(value) for value in reversed(args)]  # as the compiler evaluates a call's arguments
+            return operator(*reversed(last_first), **named)
+
+    return call
+
+
+def _has_dtype(args: Any) -> bool:
+    return any(isinstance(value, torch.dtype) for value in args)
+
+
+def _target(policy: str, args: Any, kwargs: Any) -> Any:
+    if policy == "lower":
+        return torch.get_autocast_dtype("cuda")
+    if policy == "float":
+        return torch.float32
+    floats = [one.dtype for one in _tensors((args, kwargs)) if one.dtype.is_floating_point]
+    return max(floats, key=lambda dtype: dtype.itemsize, default=torch.float32)
 
 
 def _attention(
@@ -517,20 +612,41 @@ def _to(tensor: Any, tracer: Tracer, **options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _gpu_defaults() -> Generator[None]:
-    """Optimizers work on all tensors at once, as they choose to on a GPU."""
+def _gpu_defaults(tracer: Tracer) -> Generator[None]:
+    """Optimizers work on all tensors at once, as they choose to on a GPU; autocast and its scaler are a GPU's."""
     _foreach_utils = importlib.import_module("torch.utils._foreach_utils")
     names = ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices")
     kept = {name: getattr(_foreach_utils, name) for name in names}
     modules = [module for module in sys.modules.values() if getattr(module, "__name__", "").startswith("torch.")]
     holders = [(module, name) for module in modules for name in names if vars(module).get(name) is kept[name]]
-    try:
+    with contextlib.ExitStack() as stack:
         for holder, name in holders:
-            setattr(holder, name, lambda kept=kept[name]: [*kept(), "meta"])
+            _set(stack, holder, name, lambda kept=kept[name]: [*kept(), "meta"])
+        _set(stack, torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+        _set(stack, torch.cuda, "is_bf16_supported", lambda *_, **__: True)
+        for module in (torch.amp.autocast_mode, torch.amp.grad_scaler):
+            if hasattr(module, "amp_definitely_not_available"):
+                _set(stack, module, "amp_definitely_not_available", lambda: False)
+        begin, clear = torch.autocast.__init__, torch.clear_autocast_cache
+
+        def on_gpu(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+            begin(self, "cuda" if device_type == "meta" else device_type, *args, **kwargs)
+
+        def forget() -> None:
+            tracer.casts.clear()
+            clear()
+
+        _set(stack, torch.autocast, "__init__", on_gpu)
+        _set(stack, torch, "clear_autocast_cache", forget)
+        checkpoint = importlib.import_module("torch.utils.checkpoint")
+        _set(stack, checkpoint, "_infer_device_type", lambda *_: "cuda")
         yield
-    finally:
-        for holder, name in holders:
-            setattr(holder, name, kept[name])
+
+
+def _set(stack: contextlib.ExitStack, holder: Any, name: str, value: Any) -> None:
+    """Put something in a module's place until the stack is left."""
+    stack.callback(setattr, holder, name, getattr(holder, name))
+    setattr(holder, name, value)
 
 
 @contextlib.contextmanager
