@@ -1,5 +1,6 @@
 """The traced estimate: a training step run on the meta device, its storages put through the exact allocator.
 
-`script` finds the user's build, `tracer` runs it (the one file with torch), `kernel` and `reduction` know what a GPU's
-kernels take besides their outputs, `cards` the GPUs, `tape` what was seen, `answer` what comes out. Nothing is printed.
+`script` finds the user's build, `tracer` runs it. Beside it, `door` is the one import of torch, `routes`, `autocast`
+and `stand_in` have it choose as on a GPU, and `values` keeps what small tensors hold. `kernel` and `reduction` know
+what a GPU's kernels take besides their outputs, `cards` the GPUs; `tape` is what was seen, `answer` what comes out.
 """

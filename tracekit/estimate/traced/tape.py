@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tracekit.allocator.program import ALLOCATE, COMPLETE, DROP, Program
+from tracekit.allocator.program import ALLOCATE, COMPLETE, DROP, EMPTY_CACHE, Program
 from tracekit.allocator.settings import Settings
 from tracekit.flatten import seated_annotations
 from tracekit.schema import RAW_TABLES, TABLES
@@ -32,8 +32,8 @@ class Tape:
     """The log of a traced step.
 
     Attributes:
-        kind: ALLOCATE or DROP, one an operation.
-        number: the allocation that each operation is about.
+        kind: ALLOCATE, DROP or EMPTY_CACHE, one an operation.
+        number: the allocation that each operation is about, -1 for EMPTY_CACHE.
         stack: the stack of each operation, a position in `stacks`.
         label: the module each operation happened in, as the recorder writes it into user_metadata; None outside.
         requested: the bytes of each allocation.
@@ -67,6 +67,10 @@ class Tape:
     def drop(self, number: int, frames: tuple[int, ...], label: str | None = None) -> None:
         """Write down that the program let go of an allocation."""
         self._add(DROP, number, frames, label)
+
+    def empty_cache(self, frames: tuple[int, ...]) -> None:
+        """Write down that the program asked for idle segments to be given back."""
+        self._add(EMPTY_CACHE, -1, frames, None)
 
     def mark(self, name: str, stage: str) -> None:
         """Write down that a named range begins or ends here: START or END."""
@@ -128,7 +132,7 @@ def tables(tape: Tape) -> dict[str, pa.Table]:
         "device": pa.array([0] * count, pa.int64()),
         "event_ix": pa.array(range(count), pa.int64()),
         "action": pa.array(["alloc" if kind == ALLOCATE else "free_requested" for kind in tape.kind], pa.string()),
-        "size_bytes": pa.array([tape.requested[number] for number in tape.number], pa.int64()),
+        "size_bytes": pa.array([tape.requested[number] if number >= 0 else 0 for number in tape.number], pa.int64()),
         "time_us": pa.array(range(count), pa.int64()),
         "stack_id": pa.array(tape.stack, pa.int64()),
         "user_metadata": pa.array(tape.label, pa.string()),

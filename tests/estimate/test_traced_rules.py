@@ -1,0 +1,195 @@
+"""What a GPU takes besides its outputs, byte by byte as recorded, and what a script may and may not do."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.estimate.traced import MIB, conditions, need_torch
+from tests.test_commands import run
+from tracekit.errors import TracekitError
+from tracekit.estimate.traced import answer, cards, kernel, reduction, script
+from tracekit.estimate.traced.answer import Estimate
+from tracekit.estimate.traced.kernel import Call, Drop, Out, Shape, Take
+
+H200 = cards.card("h200")
+
+Traced = Callable[[str], Estimate]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Traced:
+    """Traces two steps of a script whose build is given as text."""
+    need_torch()
+
+    def traced(body: str) -> Estimate:
+        path = tmp_path / "train.py"
+        path.write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(body))
+        return answer.estimate(answer.load(f"{path}:build"), {}, conditions(), lambda _: None)
+
+    return traced
+
+
+LINEAR = """
+    def build(device):
+        model = nn.Linear(8, 8).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        def step():
+            loss = model(torch.randn(4, 8, device=device)).sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            {more}
+        return model, optimizer, step
+"""
+
+
+# shape, reduced dimensions, partial sums and semaphores as recorded on an H200
+@pytest.mark.parametrize(
+    ("sizes", "reduced", "partial", "semaphores"),
+    [
+        ((8_192, 768), {0}, 50_331_648, 24),
+        ((8_192, 3_072), {0}, 138_412_032, 96),
+        ((8_192, 2_304), {0}, 139_198_464, 72),
+        ((4_096, 10_000), {0}, 138_240_000, 316),
+        ((4_096, 512), {0}, 16_777_216, 16),
+        ((393_216,), {0}, 192, 4),
+        ((64, 64), {0}, 0, 0),
+    ],
+)
+def test_partial_sums_of_a_reduction(sizes: tuple[int, ...], reduced: set[int], partial: int, semaphores: int) -> None:
+    strides = tuple(sizes[-1] if dim < len(sizes) - 1 else 1 for dim in range(len(sizes)))
+    assert reduction.scratch(sizes, strides, reduced, 4, H200) == (partial, semaphores)
+
+
+def taken(call: Call) -> list[int]:
+    return [step.byte_count for step in kernel.steps(call) if isinstance(step, Take)]
+
+
+def test_an_embedding_of_many_words_is_sorted() -> None:
+    """Every scratch buffer of the golden run's embedding gradient, in order, as recorded."""
+    gradient = Shape((8, 1_024, 768), (786_432, 768, 1), 4, "float32")
+    indices = Shape((8, 1_024), (1_025, 1), 8, "int64")
+    weight = Shape((50_257, 768), (768, 1), 4, "float32")
+    arguments = {"grad_output": gradient, "indices": indices, "num_weights": 50_257}
+    call = Call("embedding_dense_backward", arguments, [weight], [True], H200)
+    assert taken(call) == [
+        *(65_536, 65_536, 65_536, 65_536, 150_015),
+        *(65_536, 8, 65_536, 1_279, 65_536, 65_536, 1_279, 8, 72_088, 27_681_792),
+    ]
+    few = Call(
+        "embedding_dense_backward", {**arguments, "indices": Shape((3_072,), (1,), 8, "int64")}, [weight], [True], H200
+    )
+    assert taken(few) == []
+
+
+def test_whatever_is_taken_is_given_back() -> None:
+    x, weight = (
+        Shape((8, 64, 64, 64), (262_144, 4_096, 64, 1), 4, "float32"),
+        Shape((128, 64, 3, 3), (576, 9, 3, 1), 4, "float32"),
+    )
+    y = Shape((8, 128, 64, 64), (524_288, 4_096, 64, 1), 4, "float32")
+    arguments = {"grad_output": y, "input": x, "weight": weight, "stride": [1, 1], "groups": 1}
+    steps = list(kernel.steps(Call("convolution_backward", arguments, [x, weight, None], [True, True, False], H200)))
+    held: set[str] = set()
+    for step in steps:
+        if isinstance(step, Take):
+            assert step.key not in held
+            held.add(step.key)
+        elif isinstance(step, Drop):
+            held.remove(step.key)
+    assert not held
+    assert [step.index for step in steps if isinstance(step, Out)] == [0, 1]
+
+
+def test_workspaces_by_card_and_by_text() -> None:
+    assert (cards.card("a40").cublas_workspace, H200.cublas_workspace) == (8_519_680, 32 * MIB)
+    assert cards.parse_workspace(":16384:2") == 32 * MIB
+    with pytest.raises(TracekitError, match="is not a cuBLAS workspace"):
+        cards.parse_workspace("8MB")
+    with pytest.raises(TracekitError, match="not a card"):
+        cards.card("h1000")
+
+
+def test_arguments_are_read_as_a_person_writes_them() -> None:
+    assert script.parse_arguments(["batch=8,16", "lr=3e-4", "tied=true", "name=adam", "rank=none"]) == {
+        "batch": [8, 16],
+        "lr": [3e-4],
+        "tied": [True],
+        "name": ["adam"],
+        "rank": [None],
+    }
+    assert script.combinations({"a": [1, 2], "b": [3]}) == [{"a": 1, "b": 3}, {"a": 2, "b": 3}]
+    for wrong in ("batch", "batch=", "1=2"):
+        with pytest.raises(TracekitError):
+            script.parse_arguments([wrong])
+
+
+def test_a_branch_on_positions_is_the_right_one_and_a_branch_on_data_is_refused(trace: Traced) -> None:
+    known = "assert (torch.arange(4, device=device).diff() == 1).all() and int(torch.ones(3).to(device).sum()) == 3"
+    assert trace(LINEAR.format(more=known)).tape.assumed == {}
+    with pytest.raises(TracekitError, match=r"reads a bool from the device at .*train\.py:\d+"):
+        trace(LINEAR.format(more="if (torch.randint(3, (4,), device=device) > 1).any(): pass"))
+    with pytest.raises(TracekitError, match="nonzero"):
+        trace(LINEAR.format(more="x = torch.randn(9, device=device); x[x > 0].sum()"))
+
+
+def test_a_loss_that_is_read_is_made_up_and_said(trace: Traced) -> None:
+    (said,) = trace(LINEAR.format(more="loss.item()")).tape.assumed
+    assert said.startswith("a number read from the device at ")
+    assert "train.py:" in said
+
+
+def test_what_cannot_be_followed_is_named(trace: Traced) -> None:
+    compiled = trace(
+        LINEAR.format(more="").replace("nn.Linear(8, 8).to(device)", "torch.compile(nn.Linear(8, 8).to(device))")
+    )
+    assert [said for said in compiled.tape.assumed if "torch.compile was left out" in said]
+    sorted_out = trace(LINEAR.format(more="torch.randn(9, device=device).sort()"))
+    assert dict(sorted_out.tape.unknown) == {"aten.sort.default": 2}
+
+
+def test_a_script_may_say_cuda_and_empty_the_cache(trace: Traced) -> None:
+    same = trace(LINEAR.format(more=""))
+    text = LINEAR.format(more="big = torch.empty(9 << 20, device=device); del big; torch.cuda.empty_cache()")
+    said = trace(text.replace(".to(device)", ".cuda()").replace("device=device", "device='cuda'"))
+    assert said.outcome.final_allocated == same.outcome.final_allocated
+    assert "segment_free" in said.outcome.events.action
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("def build(device): return 3", "build returned int, and no function"),
+        ("def build(device): raise KeyError('x')", r"KeyError at .*train\.py:3"),
+        ("def build(device): return 1, 2, lambda: exit(3)", "ended the program"),
+        ("def build(): return 3", "cannot be called with these arguments"),
+        ("build = 3", "has no function build"),
+        ("import nowhere_at_all", "failed when it was imported: ModuleNotFoundError"),
+    ],
+)
+def test_a_script_that_is_not_one_is_refused_in_a_sentence(trace: Traced, body: str, problem: str) -> None:
+    with pytest.raises(TracekitError, match=problem):
+        trace(body)
+
+
+def test_the_command_leaves_a_dataset_and_json(tmp_path: Path) -> None:
+    need_torch()
+    path = tmp_path / "train.py"
+    path.write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(LINEAR.format(more="print('talk')")))
+    folder = tmp_path / "e.tracekit"
+    made = run("estimate", f"{path}:build", "--steps", "2", "-o", folder, "--format", "json")
+    told = json.loads(made.stdout)
+    assert told["fits"] is True
+    assert told["peak_allocated_bytes"] == told["peak"]["allocated_bytes"]
+    assert any("multiprocessors" in line for line in told["assumptions"])
+    assert "talk" in made.stderr
+    assert run("check", folder).returncode == 0
+    assert run("estimate", f"{path}:build", "-o", folder).returncode == 1  # nothing is overwritten
+    refused = run("estimate", f"{tmp_path / 'none.py'}:build")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"tracekit: {tmp_path / 'none.py'}: there is no such file\n")

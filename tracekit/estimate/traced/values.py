@@ -1,0 +1,82 @@
+"""Real values behind small tensors without data, so that a branch on them is the right one.
+
+Nothing is written down here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tracekit.estimate.traced.door import tensors, torch
+
+
+class Values:
+    """Real values behind small tensors of whole numbers and truths, so that a branch on them is the right one.
+
+    A tensor on the device has no data. What follows from numbers that the program itself gave (positions, masks,
+    counters) is worked out beside it, on real storages of the same layout; what follows from data is not known.
+    """
+
+    def __init__(self) -> None:
+        self._storages: dict[int, Any] = {}
+
+    def of(self, tensor: Any) -> Any:
+        """A tensor of real values like this one; None where they are not known."""
+        if not tensor.is_meta:
+            return tensor
+        storage = self._storages.get(tensor.untyped_storage()._cdata)
+        if storage is None:
+            return None
+        plain = torch.empty(0, dtype=tensor.dtype)
+        return plain.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    def forget(self, address: int) -> None:
+        """A storage is gone."""
+        self._storages.pop(address, None)
+
+    def follow(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Do on real values what was done on the device, where all that goes in is known."""
+        outputs = [one for one in tensors(result) if one.is_meta]
+        given = [one for one in tensors((args, kwargs)) if one.is_meta]
+        if not outputs or operator.is_view or not all(map(_may_have_value, outputs)):
+            return
+        known = all(one.untyped_storage()._cdata in self._storages for one in given)
+        if not known or torch.Tag.nondeterministic_seeded in operator.tags or (not given and not _is_filled(operator)):
+            for one in outputs:
+                self.forget(one.untyped_storage()._cdata)
+            return
+        real = operator(*self._real(args), **self._real(kwargs))
+        for one, value in zip(outputs, (value for value in tensors(real)), strict=False):
+            address = one.untyped_storage()._cdata
+            if address not in self._storages:
+                laid = torch.empty_strided(one.shape, one.stride(), dtype=one.dtype)
+                self._storages[address] = laid.copy_(value).untyped_storage()
+
+    def _real(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.of(value)
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if isinstance(value, (list, tuple)):
+            return [self._real(one) for one in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            return {name: self._real(one) for name, one in cast("dict[str, Any]", value).items()}
+        return value
+
+
+MOST_VALUES = 16_384
+"""Elements of a tensor whose values are worked out; floats only where they are a few."""
+MOST_FLOATS = 16
+
+
+def _may_have_value(tensor: Any) -> bool:
+    most = MOST_FLOATS if tensor.dtype.is_floating_point or tensor.dtype.is_complex else MOST_VALUES
+    return tensor.numel() <= most
+
+
+def _is_filled(operator: Any) -> bool:
+    """Whether an operator makes a tensor whose values its arguments say, or copies one of the host."""
+    return operator._schema.name.removeprefix("aten::") in (
+        *("arange", "eye", "full", "linspace", "ones", "scalar_tensor", "zeros", "_to_copy", "tril_indices"),
+        *("triu_indices", "copy_"),
+    )
