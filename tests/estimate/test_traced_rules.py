@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.estimate.traced import MIB, conditions, need_torch
+from tests.estimate.traced import MIB, conditions, need_torch, traced
 from tests.test_commands import run
+from tracekit.commands import estimate_traced
 from tracekit.errors import TracekitError
 from tracekit.estimate.traced import answer, cards, kernel, reduction, script
 from tracekit.estimate.traced.answer import Estimate
@@ -193,3 +194,11 @@ def test_the_command_leaves_a_dataset_and_json(tmp_path: Path) -> None:
     refused = run("estimate", f"{tmp_path / 'none.py'}:build")
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"tracekit: {tmp_path / 'none.py'}: there is no such file\n")
+
+
+def test_flash_attention_on_an_ampere_card_is_said_to_rest_on_its_source() -> None:
+    estimate = traced("llama", conditions("a100", steps=2), batch=1)
+    assert list(estimate.tape.approximate) == ["aten._scaled_dot_product_flash_attention_backward.default"]
+    assert not estimate.tape.unknown
+    assert "no recording" in estimate_traced.margin(estimate)
+    assert traced("llama", conditions(steps=2), batch=1).tape.approximate == {}  # a Hopper takes cuDNN's

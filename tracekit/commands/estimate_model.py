@@ -24,7 +24,8 @@ def command(
 ) -> None:
     """Where the bytes of a training step will be, by formula, before anything runs.
 
-    MODEL is a preset (without it they are listed) or a local config.json as transformers writes it.
+    MODEL is a preset (without it they are listed) or a local config.json as transformers writes it. A training step of
+    your own, SCRIPT.py:BUILD, is traced instead: tracekit estimate SCRIPT.py:BUILD -h lists the options for that.
     """
     from tracekit import units
     from tracekit.commands import estimate_table

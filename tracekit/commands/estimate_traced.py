@@ -14,7 +14,7 @@ import click
 from tracekit import analysis, ledger, terminal, units, what_if
 from tracekit.allocator.settings import Settings
 from tracekit.commands import account
-from tracekit.estimate.traced import answer, cards, script
+from tracekit.estimate.traced import answer, cards, kernel, script
 from tracekit.estimate.traced.answer import Conditions, Estimate
 from tracekit.place import place
 from tracekit.schema import TABLES
@@ -90,6 +90,17 @@ def _is_count(one: Estimate, name: str) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
+def margin(one: Estimate) -> str:
+    """How far estimates of this kind were from what was measured, in a sentence; asserted in tests/estimate/."""
+    if one.tape.unknown:
+        return "where an operator's memory is not known, first estimates of new kinds of models were off by up to 29 %"
+    if any("convolution" in operator for operator in one.tape.approximate):
+        return "four recorded steps with convolutions were within 1 % allocated and 5 % reserved"
+    if one.tape.approximate:
+        return "no recording of these operators was at hand"
+    return "ten recorded steps without convolutions were within 0.3 % allocated, and lay in the span of reserved"
+
+
 def notes(one: Estimate) -> list[str]:
     """What an estimate rests on, and what it could not see, in sentences."""
     conditions = one.conditions
@@ -100,9 +111,9 @@ def notes(one: Estimate) -> list[str]:
         f"{conditions.step_count} training steps were traced, without data: a branch on data was not seen",
         "what lies outside of the allocator, the CUDA context and NCCL's buffers, comes on top",
     ]
-    told += one.tape.assumed
+    told += [f"margin: {margin(one)}", *one.tape.assumed]
     told += [
-        f"{operator}: its workspace is that of the commonest kernel ({count:,} calls); another one takes more or less"
+        f"{operator}: {kernel.APPROXIMATE[operator.split('.')[1]]} ({count:,} calls)"
         for operator, count in one.tape.approximate.most_common()
     ]
     told += [

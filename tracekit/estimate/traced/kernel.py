@@ -130,8 +130,12 @@ PLAIN: frozenset[str] = frozenset(Path(__file__).with_name("plain_operators.txt"
 """Operators known to allocate their outputs, in order, and nothing else; pointwise ones and views besides."""
 
 
-APPROXIMATE: frozenset[str] = frozenset(["convolution", "convolution_backward"])
-"""Operators whose scratch memory hangs on which of its kernels a library chooses; the commonest is taken."""
+APPROXIMATE: dict[str, str] = {
+    "convolution": "its workspace is that of the commonest kernel; another one takes more or less",
+    "convolution_backward": "its workspace is that of the commonest kernel; another one takes more or less",
+    "_scaled_dot_product_flash_attention_backward": "told by its source, and not held against a recording",
+}
+"""Operators whose scratch memory is only about right, and why."""
 
 
 def is_known(name: str) -> bool:
@@ -535,16 +539,40 @@ def _efficient_attention_backward(call: Call) -> Iterator[Step]:
     batch, heads, length, width = query.sizes
     yield from _copied(gradient, "gradient")
     yield from outputs(call)
-    is_half = query.item_bytes < 4
-    yield Take("product", batch * heads * length * width * (query.item_bytes if is_half else 4))
-    yield Take("delta", batch * heads * length * 4)
-    yield Take("delta copy", batch * heads * length * 4)
-    yield Drop("delta")
-    yield Drop("product")
+    if query.item_bytes < 4:  # the kernel makes the sum itself
+        yield Take("delta copy", batch * heads * length * 4)
+    else:
+        yield Take("product", batch * heads * length * width * 4)
+        yield Take("delta", batch * heads * length * 4)
+        yield Take("delta copy", batch * heads * length * 4)
+        yield Drop("delta")
+        yield Drop("product")
     yield Take("workspace", batch * heads * -(-length // 64) * -(-width // 64) * (16 + 64 * 64 * 4))
     yield Drop("delta copy")
     yield Drop("workspace")
     yield from _dropped(gradient, "gradient")
+
+
+@_recipe("_scaled_dot_product_flash_attention")
+def _flash_attention(call: Call) -> Iterator[Step]:
+    """Output, log-sums, and the state of the random numbers (flash_attn/flash_api.cpp)."""
+    yield from outputs(call, 0, 1, 6, 7)
+
+
+@_recipe("_scaled_dot_product_flash_attention_backward")
+def _flash_attention_backward(call: Call) -> Iterator[Step]:
+    """Sums and a float gradient of the queries, and with fewer key heads two expanded ones (flash_api.cpp, mha_bwd)."""
+    query, key = call.tensor("query"), call.tensor("key")
+    batch, heads, length, width = query.sizes
+    rows, columns = -(-length // 128) * 128, -(-width // 32) * 32
+    yield from outputs(call)
+    yield Take("sums", batch * heads * rows * 4)
+    yield Take("gradient in floats", batch * rows * heads * columns * 4)
+    expanded = ("expanded key", "expanded value") if key.sizes[1] != heads else ()
+    for one in expanded:
+        yield Take(one, batch * key.sizes[2] * heads * width * query.item_bytes)
+    for one in (*reversed(expanded), "gradient in floats", "sums"):
+        yield Drop(one)
 
 
 @_recipe("_scaled_dot_product_cudnn_attention")

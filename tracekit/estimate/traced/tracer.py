@@ -248,13 +248,9 @@ class Tracer(DispatchMode):
         """Count an operator whose scratch memory is not known."""
         known = self.is_schema_known.get(operator)
         if known is None:
-            known = self.is_schema_known[operator] = (
-                kernel.is_known(name)
-                or kernel.is_known(name.removesuffix("_"))
-                or operator.namespace != "aten"
-                or torch.Tag.pointwise in operator.tags
-                or operator.is_view
-            )
+            is_told = kernel.is_known(name) or kernel.is_known(name.removesuffix("_"))
+            has_none = torch.Tag.pointwise in operator.tags or operator.is_view
+            known = self.is_schema_known[operator] = operator.namespace == "aten" and (is_told or has_none)
         if not known:
             self.tape.unknown[str(operator)] += 1
         elif name in kernel.APPROXIMATE:
