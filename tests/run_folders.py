@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import facts_of, recording_name
+from tracekit.recorder.ops import COLUMNS as OP_COLUMNS
 from tracekit.recorder.roll import COLUMNS as ROLL_COLUMNS
 from tracekit.recorder.roll import write_table
 from tracekit.snapshot import read_snapshot
@@ -67,6 +69,9 @@ def make_run(capture: Path, folder: Path, **changes: Any) -> Path:
         **changes,
     }
     (folder / "capture.json").write_text(json.dumps(made), encoding="utf-8")
+    if facts.get("dispatch"):
+        with (folder / "ops.parquet").open("wb") as file:
+            write_table(list(_ops(facts)), OP_COLUMNS, file)
     if facts.get("tensors"):
         rows = _roll(facts, times)
         with (folder / "tensors.parquet").open("wb") as file:
@@ -108,6 +113,8 @@ def _marks(facts: Row, times: dict[str, list[int]]) -> list[Row]:
         number, _, phase = reading[0].partition(".")
         if phase and number.isdecimal() and int(number) != step:
             step, reset_us = int(number), marks[-1]["time_us"]  # the peaks were reset at each step's start
+        if reading[0] == "model.cuda":
+            reading = ["load_model", *reading[1:]]  # the recorder's word for it
         mark = _mark(reading, step, reset_us, times)
         if phase == "zero_grad" and step is not None:  # at a step's end memory_stats were kept
             kept = facts["step_stats"][step - 1]
@@ -158,6 +165,23 @@ def _roll(facts: Row, times: dict[str, list[int]]) -> list[Row]:
         }
         for role, name, address, size, shape, dtype in facts["tensors"]
     ]
+
+
+def _ops(facts: Row) -> Iterator[Row]:
+    """What a dispatch mode saw: an output of each call, when it had returned."""
+    for op_ix, (operator, address, size, shape, dtype, now) in enumerate(facts["dispatch"]):
+        yield {
+            "op_ix": op_ix,
+            "operator": operator,
+            "begin_us": now,
+            "end_us": now,
+            "output_ix": 0,
+            "device": 0,
+            "address": address,
+            "storage_bytes": size,
+            "shape": shape,
+            "dtype": dtype.removeprefix("torch."),
+        }
 
 
 def read_capture(folder: Path) -> Row:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 import shutil
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,7 @@ import pytest
 
 from benchmarks import scores
 from tests.conftest import SAMPLE, captures, facts_of, recording_name
+from tests.queries.test_pattern import agreement, silenced
 from tests.run_folders import make_run, read_capture
 from tests.test_commands import run
 from tracekit.analysis import build, open_any, recordings
@@ -136,6 +138,19 @@ def _buckets(warehouse: Warehouse) -> dict[int, str]:
     }
 
 
+@pytest.mark.parametrize("name", ["gpt2_b8_ws8", "gpt2_b8_ckpt", "gpt2_b2_accum4", "small_nocontext", "small_late"])
+def test_marks_tell_phases_and_steps_where_stacks_and_annotations_do_not(
+    shared: Path, tmp_path: Path, name: str
+) -> None:
+    tables = build(make_run(shared / "captures" / f"{name}.pickle.xz", tmp_path / "a.run"))[1]
+    with Warehouse(tables) as told, Warehouse(silenced(tables)) as silent:
+        assert agreement(told, silent, "phase") >= 0.999  # its first product is in no phase of the recorder's
+        assert agreement(told, silent, "step") == 1
+        evidence = silent.rows("select distinct phase_evidence, step_evidence from span where step is not null")
+        assert evidence == [{"phase_evidence": "mark", "step_evidence": "mark"}]
+        assert told.rows("select * from span where 'mark' in (phase_evidence, step_evidence)") == []
+
+
 def test_names_reach_the_story_and_the_ledger(run_folder: Path) -> None:
     with open_any(run_folder) as warehouse:
         (row,) = warehouse.rows(
@@ -153,6 +168,49 @@ def test_names_reach_the_story_and_the_ledger(run_folder: Path) -> None:
     told = json.loads(run("ledger", run_folder, "--by", "module", *at).stdout)
     modules = {line["module"]: line["requested_bytes"] for line in told["ledger"]}
     assert modules["transformer.wte"] == 4 * row["requested_bytes"]  # and Adam's two moments
+
+
+def test_the_op_log_gives_operators_and_shapes_that_agree_with_the_stacks(shared: Path, tmp_path: Path) -> None:
+    """Every allocation that outlives its call is some call's output, with its bytes, under that operator's frame."""
+    folder = make_run(shared / "captures" / "gpt2_b8_dispatch.pickle.xz", tmp_path / "a.run")
+    with Warehouse(build(folder)[1]) as warehouse:
+        found = warehouse.rows(
+            "select op.operator_name, op.shape, op.dtype, allocation.requested_bytes, stack_label.operator,"
+            " stack_label.outer_operator, allocation_bucket.bucket, op.allocation_id is not null as is_told"
+            " from allocation join allocation_bucket using (allocation_id)"
+            " left join allocation_op as op using (allocation_id)"
+            " left join stack_label on allocation.stack_id = stack_label.stack_id"
+        )
+    told = [row for row in found if row["is_told"]]
+    assert len(told) > 2000
+    width = {"float32": 4, "int64": 8, "bool": 1}
+    assert all(math.prod(json.loads(row["shape"])) * width[row["dtype"]] == row["requested_bytes"] for row in told)
+    same = [row for row in told if row["operator_name"] == row["operator"]]
+    other = {(row["operator_name"], row["operator"]) for row in told if row["operator_name"] != row["operator"]}
+    assert len(same) > 0.95 * len(told)
+    # one operator inside another: the log has what was dispatched, the stack names the one that does the work
+    assert other == {
+        ("clone", "matmul"),
+        ("embedding", "index_select"),
+        ("arange", "arange_start_out"),
+    }
+    # what no call returned is a library's workspace, or was freed within its call
+    assert {row["bucket"] for row in found if not row["is_told"]} == {
+        "library_workspace",
+        "backward_temporary",
+        "forward_temporary",
+    }
+
+
+def test_why_tells_the_shape_by_the_op_log(shared: Path, tmp_path: Path) -> None:
+    folder = make_run(shared / "captures" / "gpt2_b8_dispatch.pickle.xz", tmp_path / "a.run")
+    with open_any(folder) as warehouse:
+        (row,) = warehouse.rows(
+            "select max(birth_event_ix) as event_ix from allocation_story"
+            " where logged_operator = 'aten._log_softmax.default'"
+        )
+    text = run("why", folder, f"event:{row['event_ix']}").stdout
+    assert "by the op log aten._log_softmax.default made it, shape [8192, 50257] float32" in text
 
 
 def test_a_mark_is_a_moment(run_folder: Path) -> None:

@@ -98,14 +98,7 @@ def sentences(row: Row) -> list[str]:
     told.append(f"freed {freed}{freed_by}" if freed else "never freed in the recording")
     if row["user_frame"]:
         told.append(f"asked for in {printable(row['user_frame'])}")
-    if row["tensor_name"]:
-        shape = f", shape {row['shape']}" if row["shape"] else ""
-        others = f", with {row['tensor_count'] - 1:,} more in its storage" if row["tensor_count"] > 1 else ""
-        told.append(
-            f"it is the {row['tensor_role'].replace('_', ' ')} {printable(row['tensor_name'])}"
-            f"{printable(shape)} {printable(row['dtype'] or '')}".rstrip()
-            + others
-        )
+    told += _tensor(row)
     if row["module"]:
         told.append(f"in module {printable(row['module'])}")
     if row["layer_ix"] is not None:
@@ -141,6 +134,21 @@ def sharer_sentences(rows: list[Row]) -> list[str]:
                 f" {row['bucket']}, requested by {asker}"
             )
     return told
+
+
+def _tensor(row: Row) -> list[str]:
+    """What the recorder says of the tensor in it: its name by the roll, its shape, the call that made it."""
+    shape = f"shape {row['shape']} {row['dtype'] or ''}".rstrip() if row["shape"] else ""
+    told: list[str] = []
+    if row["tensor_name"]:
+        others = f"{row['tensor_count'] - 1:,} more in its storage" if row["tensor_count"] > 1 else ""
+        named = f"it is the {row['tensor_role'].replace('_', ' ')} {row['tensor_name']}"
+        told.append(", ".join(part for part in (named, shape, others) if part))
+    if row["logged_operator"]:
+        inputs = f"of tensors of shapes {row['input_shapes']}" if row["input_shapes"] else ""
+        made = f"by the op log {row['logged_operator']} made it"
+        told.append(", ".join(part for part in (made, "" if row["tensor_name"] else shape, inputs) if part))
+    return [printable(one) for one in told]
 
 
 def _slack(row: Row) -> str:

@@ -67,7 +67,12 @@ def evidence_line(rows: Sequence[Row]) -> str:
 
 def phase_line(told: Sequence[str]) -> str:
     """What the phases rest on, in a sentence."""
-    words = {"annotation": "annotations", "stack": "stacks", "pattern": "the repeating pattern of allocations"}
+    words = {
+        "annotation": "annotations",
+        "stack": "stacks",
+        "mark": "the recorder's marks",
+        "pattern": "the repeating pattern of allocations",
+    }
     if not told:
         return "nothing in the recording tells phases"
     return f"phases are told by {' and '.join(words[one] for one in told)}"

@@ -21,7 +21,7 @@
 --   free_stack_id: the stack that dropped it
 --   step: the training step it was born in
 --   phase: the phase it was born in
---   phase_evidence: what says so: annotation or stack
+--   phase_evidence: what says so, see span
 --   free_step: the training step it was dropped in
 --   free_phase: the phase it was dropped in
 --   is_pending_at_start: whether the program had dropped it before the recording began, so that it only waits

@@ -6,7 +6,7 @@
 --   allocation_id: the allocation
 --   step: the training step it was born in
 --   phase: the phase it was born in
---   phase_evidence: what says so: annotation, stack or pattern
+--   phase_evidence: what says so, see span
 --   free_step: the training step it was dropped in
 --   free_phase: the phase it was dropped in
 with born as (

@@ -1,7 +1,7 @@
 -- One allocation that the program of one device holds after any event, with all it can be grouped by, as text.
 -- layer: ledger
 -- grain: allocation_id
--- reads: alive_at, allocation, stack_label, allocation_module, allocation_layer, allocation_tensor
+-- reads: alive_at, allocation, stack_label, allocation_module, allocation_layer, allocation_op, allocation_tensor
 -- parameters: of_device, at_event_ix
 --   allocation_id: the allocation
 --   requested_bytes: what was asked for
@@ -14,7 +14,7 @@
 --   module: the module it was born in or belongs to, where the recording names modules
 --   name: the name of the parameter, or other tensor, where the recorder's roll has it
 --   layer: the number of its layer, told by the order of equal stacks
---   operator: the aten operator that asked
+--   operator: the aten operator that asked, by its stack or else by the recorder's op log
 --   node: the autograd node that asked
 --   user_line: the nearest line of the user's own code
 --   stack: who asked, and the stack's number
@@ -51,7 +51,7 @@ select
     allocation_module.module,
     allocation_tensor.name,
     allocation_layer.layer_ix::varchar as layer,
-    stack_label.operator,
+    coalesce(stack_label.operator, allocation_op.operator_name) as operator,
     stack_label.autograd_node as node,
     stack_label.user_frame as user_line,
     case when held.stack_id is not null then format('{} (stack {})', coalesce(stack_label.requested_by, 'no frame'), held.stack_id) end as stack,
@@ -62,4 +62,5 @@ from held
 left join stack_label on held.stack_id = stack_label.stack_id
 left join allocation_module on held.allocation_id = allocation_module.allocation_id
 left join allocation_layer on held.allocation_id = allocation_layer.allocation_id
+left join allocation_op on held.allocation_id = allocation_op.allocation_id
 left join allocation_tensor on held.allocation_id = allocation_tensor.allocation_id

@@ -1,7 +1,7 @@
 -- One allocation with all that is known of it, for a person who asks why it is there.
 -- layer: report
 -- grain: allocation_id
--- reads: allocation, allocation_bucket, allocation_layer, allocation_module, allocation_tensor, allocator_setting, bucket_rule, bucket, stack_label
+-- reads: allocation, allocation_bucket, allocation_layer, allocation_module, allocation_op, allocation_tensor, allocator_setting, bucket_rule, bucket, stack_label
 --   allocation_id: the allocation
 --   device: the device
 --   stream: the stream it was allocated on
@@ -27,14 +27,16 @@
 --   free_phase: the phase it was dropped in
 --   requested_by: who asked
 --   autograd_node: the autograd node that asked
---   operator: the operator that asked
+--   operator: the operator that asked, by its stack or else by the recorder's op log
 --   user_frame: the line of the user's own code
 --   module: the module it was born in or belongs to, where the recording names modules
 --   tensor_role: parameter, buffer, gradient or optimizer_state, where the recorder's roll names it
 --   tensor_name: its name there
 --   tensor_count: tensors of the roll that share it
---   shape: its shape, as JSON, where the recorder says it
---   dtype: its dtype, where the recorder says it
+--   shape: its shape, as JSON, where the recorder's roll or op log says it
+--   dtype: its dtype, where they do
+--   logged_operator: the call that made it, where the recorder's op log has it: aten.mm.default
+--   input_shapes: shapes of the tensors given to that call, as JSON
 --   layer_ix: the number of its layer, told by the order of equal stacks; null outside of repeated layers
 --   layer_count: the number of such layers
 --   freed_by: who dropped it, where the recorder kept that
@@ -92,14 +94,16 @@ select
     allocation.free_phase,
     stack_label.requested_by,
     stack_label.autograd_node,
-    stack_label.operator,
+    coalesce(stack_label.operator, allocation_op.operator_name) as operator,
     stack_label.user_frame,
     allocation_module.module,
     allocation_tensor.role as tensor_role,
     allocation_tensor.name as tensor_name,
     allocation_tensor.tensor_count,
-    allocation_tensor.shape,
-    allocation_tensor.dtype,
+    coalesce(allocation_tensor.shape, allocation_op.shape) as shape,
+    coalesce(allocation_tensor.dtype, allocation_op.dtype) as dtype,
+    allocation_op.operator as logged_operator,
+    allocation_op.input_shapes,
     allocation_layer.layer_ix,
     allocation_layer.layer_count,
     case
@@ -127,6 +131,7 @@ inner join bucket on allocation_bucket.bucket = bucket.bucket
 inner join sibling
     on allocation.device = sibling.device and allocation.stack_id is not distinct from sibling.stack_id
 left join allocation_module on allocation.allocation_id = allocation_module.allocation_id
+left join allocation_op on allocation.allocation_id = allocation_op.allocation_id
 left join allocation_tensor on allocation.allocation_id = allocation_tensor.allocation_id
 left join allocation_layer on allocation.allocation_id = allocation_layer.allocation_id
 left join stack_label on allocation.stack_id = stack_label.stack_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tracekit.estimate import static
 from tracekit.estimate.answer import block_saved_bytes
 from tracekit.estimate.ledger import BUCKETS, estimate, estimate_generation
-from tracekit.estimate.moments import PLACES
+from tracekit.estimate.moments import PARTS, PLACES, Part, Place, place_sizes
 from tracekit.estimate.rows import optimizers, precisions, presets
 from tracekit.estimate.run import ADAPTED, ATTENTIONS, CODES, LOGITS, LOSSES, STEPS, Run
 from tracekit.estimate.shape import Shape
 from tracekit.estimate.static import trained_sizes
-from tracekit.estimate.tensors import total_bytes
+from tracekit.estimate.tensors import Tensor, total_bytes
 from tracekit.units import GIB, MIB
 
 GPT2 = presets()["gpt2"]
@@ -183,11 +183,40 @@ def test_a_larger_batch_never_needs_less(shape: Shape, run: Run) -> None:
     assert estimate(shape, replace(run, batch=run.batch + 1)).peak_bytes >= estimate(shape, run).peak_bytes
 
 
+@given(st.integers(1, 200))
+def test_every_block_is_before_in_or_after_a_place(layers: int) -> None:
+    for place, around in place_sizes(layers).items():
+        assert around["before"] + 1 + around["after"] == layers
+        assert min(around.values()) >= 0, place
+
+
+def rows(part: Part, shape: Shape, run: Run, place: Place) -> list[Tensor]:
+    return [replace(tensor, tensors=1) for tensor in part.tensors(shape, run, place)]
+
+
+@given(shapes, runs, runs, st.sampled_from([field.name for field in fields(Run)]))
+def test_a_part_depends_on_the_choices_it_names(shape: Shape, run: Run, other: Run, name: str) -> None:
+    changed = replace(run, **{name: getattr(other, name)})
+    if name == "accumulate" and (run.accumulate > 1) == (changed.accumulate > 1):
+        name = ""
+    for part in PARTS:
+        if name not in part.of_run:
+            for place in PLACES:
+                assert rows(part, shape, run, place) == rows(part, shape, changed, place), name
+
+
+@given(shapes, shapes, runs)
+def test_a_part_depends_on_what_it_names_of_a_model(shape: Shape, other: Shape, run: Run) -> None:
+    for part in PARTS:
+        if all(getattr(shape, name) == getattr(other, name) for name in part.of_shape):
+            for place in PLACES:
+                assert rows(part, shape, run, place) == rows(part, other, run, place)
+
+
 @given(shapes, runs)
-def test_whole_layers_are_handled_once(shape: Shape, run: Run) -> None:
-    sizes = estimate(shape, run).accounts[0].sizes
-    for place in PLACES:
-        if place.part:
-            before, after = sizes[f"before {place.name}"], sizes[f"after {place.name}"]
-            assert before + 1 + after == shape.layers
-            assert min(before, after) >= 0
+def test_places_of_one_kind_have_the_same_tensors(shape: Shape, run: Run) -> None:
+    for part in PARTS:
+        made: dict[tuple[str, str | None], list[Tensor]] = {}
+        for place in PLACES:
+            found = rows(part, shape, run, place)
+            assert made.setdefault((place.kind, place.part), found) == found

@@ -94,7 +94,7 @@ class TestWhereTrainingMemoryGoes:
         logits = 8 * 1024 * 50257 * 4
         assert logits == 1_646_821_376
         sizes = GPT2.sizes | trained_sizes(GPT2, A40)
-        large = [tensor for tensor in loss.loss_peak(GPT2, A40) if tensor.dims == loss.VOCABULARY]
+        large = [tensor for tensor in loss.loss_peak(A40) if tensor.dims == loss.VOCABULARY]
         assert sum(tensor.size_bytes(sizes) for tensor in large) == 4 * logits
         assert 4 * logits / MIB == pytest.approx(6282.12, abs=0.006)
         assert mib(static.parameters(GPT2, A40)) * MIB < logits
@@ -114,7 +114,8 @@ class TestWhereTrainingMemoryGoes:
 
     def test_after_the_forward(self) -> None:
         logits = 1570.53
-        owned = mib(moments.owned(GPT2, A40))
+        start = moments.PLACES[0]
+        owned = mib([*moments.model(GPT2, A40, start), *moments.optimizer(GPT2, A40, start)])
         assert owned + saved(A40) + 2 * logits == pytest.approx(13_913, abs=7)
         assert saved(A40) + 2 * logits == pytest.approx(12_419, abs=1)
 

@@ -140,3 +140,37 @@ def test_equal_stacks_of_a_pass_are_layers_in_order_and_backward_counts_down(giv
     assert [tuple(row.values()) for row in found] == [
         (0, 0, 2), (1, 0, 2), (2, 0, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (7, 1, 2), (8, 0, 2),
     ]  # fmt: skip
+
+
+def test_a_step_that_the_program_wrote_on_its_events_holds_until_another_comes(given: Given) -> None:
+    """step=2 is set before the second step, by the main thread only; what came before it is counted.
+
+    event   0 forward   1 backward   2 optimizer   3 forward (step=2)   4 backward   5 optimizer   6 forward (step=7)
+    """
+    phases = [
+        ["at::_ops::mm::call(x)", "torch/nn/modules/module.py:1 _call_impl"],
+        ["torch::autograd::Engine::evaluate_function(x)"],
+        ["torch/optim/adam.py:1 step"],
+    ]
+    events = rows.events(*(f"alloc {0x1000 * (index + 1):#x} 512 {index % 3}" for index in range(7)))
+    events[3]["user_metadata"], events[5]["user_metadata"], events[6]["user_metadata"] = "step=2", "step=2", "step=7"
+    warehouse = given(device=[rows.device(7)], trace_event=events, **rows.stacks(*phases))
+    found = warehouse.rows("select begin_event_ix, step, step_evidence from span order by begin_event_ix")
+    assert [tuple(row.values()) for row in found] == [
+        (0, 1, "stack"),
+        (1, 1, "stack"),
+        (2, 1, "stack"),
+        (3, 2, "user_metadata"),
+        (4, 2, "user_metadata"),
+        (5, 2, "user_metadata"),
+        (6, 7, "user_metadata"),
+    ]
+    named = given(
+        device=[rows.device(7)],
+        trace_event=events,
+        annotation=rows.marks("1000 START step 4", "1065 END step 4"),
+        **rows.stacks(*phases),
+    )
+    assert named.rows("select distinct step, step_evidence from span where step is not null") == [
+        {"step": 4, "step_evidence": "annotation"}
+    ]

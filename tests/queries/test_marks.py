@@ -247,3 +247,46 @@ def test_a_tensor_belongs_to_the_module_in_its_name(given: Given, role: str, nam
     assert [row["module"] for row in warehouse.rows("from allocation_tensor")] == [module]
     told = warehouse.rows("select module, module_evidence from allocation_module")
     assert told == ([] if module is None else [{"module": module, "module_evidence": "roll"}])
+
+
+def test_an_op_is_told_by_its_number_on_the_event_or_by_the_clock(given: Given) -> None:
+    """The first allocation carries the call's number, the third none: at its end the call's output had its address."""
+    events = rows.events(*EVENTS)
+    events[1]["user_metadata"] = '["forward", "h.0", 7]'
+    events[2]["user_metadata"] = "[null, null, 7]"
+    placements = rows.placements(*PLACEMENTS)
+    placements[0]["birth_us"], placements[2]["birth_us"] = 1010, 1060
+    call = {"device": 0, "dtype": "float32", "input_shapes": "[]", "begin_us": 1005}
+    ops = [
+        {**call, "op_row_ix": 0, "op_ix": 7, "operator": "aten.mm.default", "address": 0x1000, "storage_bytes": 400}
+        | {"shape": "[10, 10]", "output_ix": 0, "end_us": 1012},
+        {**call, "op_row_ix": 1, "op_ix": 8, "operator": "aten.add.Tensor", "address": 0x9000, "storage_bytes": 4096}
+        | {"shape": "[1024]", "output_ix": 0, "end_us": 1070},
+        {**call, "op_row_ix": 2, "op_ix": 9, "operator": "aten.mul.Tensor", "address": 0x9000, "storage_bytes": 64}
+        | {"shape": "[16]", "output_ix": 0, "end_us": 1080},  # other bytes: not this allocation
+    ]
+    warehouse = recorded(given, trace_event=events, placement=placements, op=ops)
+    found = warehouse.rows("select allocation_id, operator_name, shape, op_evidence from allocation_op")
+    assert [tuple(row.values()) for row in found] == [
+        (0, "mm", "[10, 10]", "user_metadata"),
+        (1, "mm", None, "user_metadata"),  # made by the call, and not its output
+        (2, "add_Tensor", "[1024]", "time"),
+    ]
+
+
+def test_marks_stand_at_the_end_of_phases(given: Given) -> None:
+    """A mark of no phase's name (2.check) ends a stretch of which nothing is known."""
+    names = {1: "load_model", 2: "1.forward", 3: "1.check", 4: "1.backward"}
+    marks = [rows.mark(0, "begin"), *(rows.mark(ix, name, ix, 0) for ix, name in names.items())]
+    for one in marks[2:]:
+        one["step"] = 1
+    events = [f"alloc {0x1000 * (index + 1):#x} 512" for index in range(6)]
+    warehouse = given(device=[rows.device(6)], trace_event=rows.events(*events), mark=marks)
+    found = warehouse.rows("select begin_event_ix, phase, phase_evidence, step, step_evidence from span order by 1")
+    assert [tuple(row.values()) for row in found] == [
+        (0, "load", "mark", None, None),
+        (1, "forward", "mark", 1, "mark"),
+        (2, None, None, 1, "mark"),
+        (3, "backward", "mark", 1, "mark"),
+        (4, None, None, None, None),
+    ]

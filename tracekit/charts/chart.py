@@ -56,18 +56,16 @@ class Request:
     bins: int = 900
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One chart, in parts that can be tested apart.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """What is drawn, in parts that can be tested apart, wherever its tables come from.
 
     Attributes:
-        name: what `tracekit chart` calls it.
+        name: what it is called on the command line.
         title: what stands above it.
         question: the question that it answers, in one sentence.
-        data: the tables it is drawn from, each of fewer than `MOST_ROWS` rows, made by the views of queries/report/.
         draw: the tables as a chart, whose data are named after them; `render.spec` puts the rows in.
         describe: the answer in words with the real numbers: the text for a reader who does not see the chart.
-        why_not: why there is nothing to draw for a dataset, in a sentence; None where there is.
         table: which of its tables is shown to people beside the chart.
         params: names of the chart's Vega-Lite parameters that a page may drive or listen to, each with its meaning.
     """
@@ -75,12 +73,23 @@ class Chart:
     name: str
     title: str
     question: str
-    data: Callable[[Warehouse, Request], dict[str, pa.Table]]
     draw: Callable[[Tables], alt.TopLevelMixin]
     describe: Callable[[Tables], str]
-    why_not: Callable[[Warehouse, Request], str | None]
     table: str
     params: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart(Picture):
+    """A picture of a dataset.
+
+    Attributes:
+        data: the tables it is drawn from, each of fewer than `MOST_ROWS` rows, made by the views of queries/report/.
+        why_not: why there is nothing to draw for a dataset, in a sentence; None where there is.
+    """
+
+    data: Callable[[Warehouse, Request], dict[str, pa.Table]]
+    why_not: Callable[[Warehouse, Request], str | None]
 
 
 def summary_of(warehouse: Warehouse, request: Request) -> Row | None:

@@ -13,7 +13,7 @@ from typing import Any
 import vl_convert
 
 from tracekit.charts import library, theme
-from tracekit.charts.chart import Chart, Tables
+from tracekit.charts.chart import Picture, Tables
 from tracekit.errors import ChartError
 
 SUFFIXES = (".svg", ".png", ".html", ".json")
@@ -32,14 +32,14 @@ def suffix_of(path: Path) -> str:
     return suffix
 
 
-def spec(chart: Chart, tables: Tables) -> dict[str, Any]:
+def spec(chart: Picture, tables: Tables) -> dict[str, Any]:
     """A chart as plain Vega-Lite, its rows under `datasets` by the tables' names; its config is the theme's to add."""
     drawn = outline(chart, tables)
     drawn["datasets"] = {name: table.to_pylist() for name, table in tables.items()}
     return drawn
 
 
-def outline(chart: Chart, tables: Tables) -> dict[str, Any]:
+def outline(chart: Picture, tables: Tables) -> dict[str, Any]:
     """A chart as plain Vega-Lite without a row of data."""
     drawn: dict[str, Any] = chart.draw(tables).to_dict()
     drawn.pop("config", None)
@@ -47,7 +47,7 @@ def outline(chart: Chart, tables: Tables) -> dict[str, Any]:
     return drawn
 
 
-def render(chart: Chart, tables: Tables, suffix: str, *, dark: bool = False) -> bytes:
+def render(chart: Picture, tables: Tables, suffix: str, *, dark: bool = False) -> bytes:
     """The bytes of a file of one of `SUFFIXES`."""
     drawn = spec(chart, tables) | {"config": theme.config(dark=dark)}
     if suffix == ".json":
@@ -68,7 +68,7 @@ def script_json(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _page(chart: Chart, drawn: dict[str, Any]) -> str:
+def _page(chart: Picture, drawn: dict[str, Any]) -> str:
     title = html.escape(f"{chart.title} - tracekit")
     options = {"actions": False, "renderer": "canvas"}
     return (

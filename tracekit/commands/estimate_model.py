@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from tracekit.commands import options, run_options
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("estimate", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -18,9 +21,23 @@ from tracekit.commands import options, run_options
 @click.option("--moments", "view", flag_value="moments", help="Which kind of tensor is alive when: nine moments.")
 @click.option("--tensors", "view", flag_value="tensors", help="Every kind of tensor at the peak, with its formula.")
 @click.option("--levers", "view", flag_value="levers", help="What could be changed, what it saves and what it costs.")
+@click.option("--page", type=_FILE, metavar="FILE", help="An interactive page to choose all of this in; no network.")
+@click.option("--chart", type=_FILE, metavar="FILE", help="The moments as a picture: .html, .svg, .png or .json.")
+@options.force
 @options.output_format
+@options.quiet
 def command(
-    model: str | None, inference: bool, card: str | None, limit: str | None, view: str | None, style: str, **chosen: Any
+    model: str | None,
+    inference: bool,
+    card: str | None,
+    limit: str | None,
+    view: str | None,
+    page: Path | None,
+    chart: Path | None,
+    force: bool,
+    style: str,
+    quiet: bool,
+    **chosen: Any,
 ) -> None:
     """Where the bytes of a training step will be, by formula, before anything runs.
 
@@ -28,7 +45,7 @@ def command(
     your own, SCRIPT.py:BUILD, is traced instead: tracekit estimate SCRIPT.py:BUILD -h lists the options for that.
     """
     from tracekit import units
-    from tracekit.commands import estimate_table
+    from tracekit.commands import estimate_file, estimate_table
     from tracekit.estimate.answer import answer
     from tracekit.estimate.config import find_shape
     from tracekit.estimate.traced import cards
@@ -43,4 +60,8 @@ def command(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--limit") from error
     run = run_options.make_run(shape, on, **chosen)
-    estimate_table.write(answer(shape, run, is_generation=inference, limit_bytes=limit_bytes), view, style)
+    told = answer(shape, run, is_generation=inference, limit_bytes=limit_bytes)
+    if page is None and chart is None:
+        estimate_table.write(told, view, style)
+    else:
+        estimate_file.write(told, page, chart, force=force, quiet=quiet)

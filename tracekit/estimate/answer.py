@@ -12,7 +12,7 @@ from typing import Any
 from tracekit.errors import TracekitError
 from tracekit.estimate import activations, fit, levers, static
 from tracekit.estimate.inference import pinned_cache
-from tracekit.estimate.ledger import Account, Estimate, estimate, estimate_generation
+from tracekit.estimate.ledger import BUCKETS, Account, Estimate, estimate, estimate_generation
 from tracekit.estimate.run import Run
 from tracekit.estimate.shape import Shape
 from tracekit.estimate.static import trained_sizes
@@ -161,6 +161,7 @@ def moment_rows(one: Estimate) -> list[Row]:
             "moment": account.moment,
             "phase": account.phase,
             "place": account.place,
+            "bucket_ix": BUCKETS.index(line.bucket),
             "bucket": line.bucket,
             "requested_bytes": line.requested_bytes,
         }

@@ -125,12 +125,13 @@ def estimate(shape: Shape, run: Run) -> Estimate:
     Returns:
         Nine moments in order, each at its highest place.
     """
-    sizes = shape.sizes | trained_sizes(shape, run) | moments.place_sizes(shape.layers)
-    owned = tuple(moments.owned(shape, run))
+    sizes = shape.sizes | trained_sizes(shape, run)
     phases = {name: phase for name, phase, _ in moments.MOMENTS}
     places = [
-        Account(place.moment, phases[place.moment], place.name, (*owned, *tensors), sizes, run.ranks)
-        for place, tensors in moments.alive(shape, run).items()
+        Account(
+            place.moment, phases[place.moment], place.name, moments.alive(shape, run, place), sizes | around, run.ranks
+        )
+        for place, around in moments.place_sizes(shape.layers).items()
     ]
     return Estimate(shape, run, _highest(places))
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracekit.estimate.run import Run
-from tracekit.estimate.shape import Shape
 from tracekit.estimate.tensors import Tensor
 
 VOCABULARY = ("B", "T", "V")
 
 
-def loss_peak(shape: Shape, run: Run) -> Iterator[Tensor]:
+def loss_peak(run: Run) -> Iterator[Tensor]:
     """What is alive at the highest point, at the beginning of the backward.
 
     One type of s bytes: logits, log-softmax, the gradient of each: 4·s·N·V (recorded: 6,282.1 MiB of GPT-2 at batch 8).
@@ -41,12 +40,6 @@ def loss_peak(shape: Shape, run: Run) -> Iterator[Tensor]:
         else:
             yield _scores("gradients of log-softmax and logits", 2 * each, tensors=2)
     yield _scores("loss", 4, ())
-    yield from held_output_gradient(shape, run)
-
-
-def held_output_gradient(shape: Shape, run: Run) -> Iterator[Tensor]:
-    """The output matrix's gradient, which a fused loss makes in the forward already: s·V·C."""
-    del shape
     if run.loss == "fused" and not run.is_adapted:
         yield Tensor("gradient of the output matrix", "gradient_in_flight", run.precision.gradient_bytes, ("V", "C"))
 

@@ -6,7 +6,7 @@ first block of a third; the tensors of a place are put together here, what they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tracekit.estimate import activations, loss, static
@@ -37,12 +37,14 @@ class Place:
         moment: the moment it belongs to.
         kind: start, forward, loss, backward, embeddings or optimizer.
         part: attention or mlp, inside of a block; None elsewhere.
+        is_first: whether the block is the first of its third rather than the last.
     """
 
     name: str
     moment: str
     kind: str
     part: str | None = None
+    is_first: bool = False
 
 
 def _places() -> Iterator[Place]:
@@ -54,7 +56,8 @@ def _places() -> Iterator[Place]:
     for third in (3, 2, 1):
         for block in ("last", "first"):
             for part in ("mlp", "attention"):
-                yield Place(f"backward {third}, {block} block's {part}", f"backward {third}", "backward", part)
+                name = f"backward {third}, {block} block's {part}"
+                yield Place(name, f"backward {third}", "backward", part, block == "first")
     yield Place("embeddings", "backward 1", "embeddings")
     yield Place("optimizer", "optimizer", "optimizer")
 
@@ -63,138 +66,155 @@ PLACES = tuple(_places())
 """Every place of a training step, in order."""
 
 
-def place_sizes(layers: int) -> dict[str, int]:
-    """How many blocks are whole before each place, and how many have their gradients after it.
+def place_sizes(layers: int) -> dict[Place, dict[str, int]]:
+    """What the symbols `before` and `after` stand for at each place: blocks on either side of the one that runs.
 
     Args:
-        layers: blocks of the model.
-
-    Returns:
-        For each place inside of a block `before <name>` and, in the backward, `after <name>`; the block itself is
-        counted in neither.
+        layers: blocks of the model; thirds are rounded up.
     """
     ends = [-(-layers * third // 3) for third in range(4)]
-    sizes: dict[str, int] = {}
-    for place in PLACES:
+
+    def before(place: Place) -> int:
         if place.part is None:
-            continue
+            return 0
         third = int(place.moment[-1])
-        before = ends[third] - 1
-        if "first block" in place.name:
-            before = min(ends[third - 1], before)
-        sizes[f"before {place.name}"] = before
-        sizes[f"after {place.name}"] = layers - 1 - before
-    return sizes
+        last = ends[third] - 1
+        return min(ends[third - 1], last) if place.is_first else last
+
+    return {place: {"before": before(place), "after": layers - 1 - before(place)} for place in PLACES}
 
 
-def owned(shape: Shape, run: Run) -> list[Tensor]:
-    """What is alive at every place: the model, the optimizer's state, workspaces, the batch, gradients that add up."""
-    tensors = [
-        *static.parameters(shape, run),
-        *static.buffers(shape, run),
-        *static.states(shape, run),
-        *static.workspaces(shape, run),
-        Tensor("tokens", "input", 8, ("B", "T")),
-    ]
+def model(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
+    """What is alive at every place: weights, buffers, workspaces, the batch."""
+    del place
+    yield from static.parameters(shape, run)
+    yield from static.buffers(shape, run)
+    yield from static.workspaces(shape, run)
+    yield Tensor("tokens", "input", 8, ("B", "T"))
     if not run.is_huggingface:
-        tensors.append(Tensor("one token more a sequence, for the targets", "input", 8, ("B",), tensors=0))
-    if run.accumulate > 1:
-        tensors.extend(static.gradients(shape, run))
-    return tensors
+        yield Tensor("one token more a sequence, for the targets", "input", 8, ("B",), tensors=0)
 
 
-def alive(shape: Shape, run: Run) -> Mapping[Place, Sequence[Tensor]]:
-    """The tensors of every place of a training step, the second one of a run or a later one.
-
-    With gradient accumulation it is the second micro-batch or a later one: the gradients of the first are there.
-
-    Returns:
-        For each place its tensors, without those of `owned`.
-    """
-    return {place: tuple(_alive(shape, run, place)) for place in PLACES}
-
-
-def _alive(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
-    if place.kind == "start":
-        yield from loss.kept_logits(run, "step")
-    elif place.kind == "forward":
-        yield from _forward(shape, run, place)
-    elif place.kind == "loss":
-        yield from loss.loss_peak(shape, run)
-        yield Tensor("the loss's own numbers", "backward_temporary", 8, tensors=2)
-        yield from (tensor.times("L") for tensor in activations.block_saved(shape, run))
-        yield from activations.root_saved(shape, run)
-        yield from (tensor.times("L") for tensor in static.casts(run.precision))
-        yield from _output_copy(run)
-        yield from _gathered_root(run)
-    elif place.kind == "backward":
-        yield from _backward(shape, run, place)
-    elif place.kind == "embeddings":
-        yield from loss.kept_logits(run, "backward")
-        yield Tensor("gradient of the stream", "backward_temporary", run.precision.residual_bytes, ("B", "T", "C"))
-        yield from _gathered_root(run)
-        if run.accumulate == 1:
-            yield from static.gradients(shape, run)
-        if shape.is_tied and not run.is_adapted:
-            each = run.precision.gradient_bytes
-            yield Tensor("the tied gradient's halves", "gradient_in_flight", 2 * each, ("V", "C"), tensors=2)
-    else:
-        yield from loss.kept_logits(run, "step")
-        if run.accumulate == 1:
-            yield from static.gradients(shape, run)
+def optimizer(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
+    """The optimizer's state at every place, for it is the second step or a later one; its temporaries in its step."""
+    yield from static.states(shape, run)
+    if place.kind == "optimizer":
         yield from static.step_temporaries(run)
 
 
-def _forward(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
-    before = f"before {place.name}"
-    yield from loss.kept_logits(run, "step")
-    yield from activations.embedding_temporaries(shape, run)
-    yield from (tensor.times(before) for tensor in activations.block_saved(shape, run))
-    yield from (tensor.times(before) for tensor in static.casts(run.precision))
-    yield from static.casts(run.precision)
-    yield from activations.attention_saved(shape, run)
-    if place.part == "attention":
-        yield from activations.attention_temporaries(shape, run)
-    else:
-        yield from activations.mlp_saved(shape, run)
-        yield from activations.mlp_temporaries(run)
-    yield from static.gathered(run)
+def gradients(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
+    """Gradients: all of them at every place while they add up, otherwise from the backward until the step is over.
 
-
-def _backward(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
-    before, after = f"before {place.name}", f"after {place.name}"
-    each = run.precision.gradient_bytes
-    yield from loss.kept_logits(run, "backward")
-    yield from (tensor.times(before) for tensor in activations.block_saved(shape, run))
-    yield from (tensor.times(before) for tensor in static.casts(run.precision))
-    yield from static.casts(run.precision)
-    yield from activations.attention_saved(shape, run)
-    if place.part == "mlp":
-        yield from activations.mlp_saved(shape, run)
-        yield from activations.mlp_gradients(shape, run)
-    else:
-        yield from activations.attention_gradients(run)
-    yield from static.gathered(run)
-    yield from static.unreduced(run)
-    if run.is_adapted:
-        return
-    if run.accumulate == 1:
-        shared = run.stage >= 2
-        yield Tensor("gradients of blocks", "gradient", each, ("P_block",), (after,), is_shared=shared)
+    A tied matrix gets its gradient in halves: the output's waits through the whole backward, at the embeddings the
+    other one comes, and their sum is the gradient.
+    """
+    each, is_shared = run.precision.gradient_bytes, run.stage >= 2
+    if run.accumulate > 1 or place.kind in ("embeddings", "optimizer"):
+        yield from static.gradients(shape, run)
+    elif place.kind == "backward" and not run.is_adapted:
+        yield Tensor("gradients of blocks", "gradient", each, ("P_block",), ("after",), is_shared=is_shared)
         if place.part == "attention":
-            yield Tensor("gradients of this block so far", "gradient", each, ("P_late",), is_shared=shared)
-        yield Tensor("gradients after the blocks", "gradient", each, ("P_head",), is_shared=shared)
-    if shape.is_tied:
-        yield Tensor("the output's half of the tied gradient", "gradient_in_flight", each, ("V", "C"))
+            yield Tensor("gradients of this block so far", "gradient", each, ("P_late",), is_shared=is_shared)
+        yield Tensor("gradients after the blocks", "gradient", each, ("P_head",), is_shared=is_shared)
+    if shape.is_tied and not run.is_adapted:
+        if place.kind == "backward":
+            yield Tensor("the output's half of the tied gradient", "gradient_in_flight", each, ("V", "C"))
+        elif place.kind == "embeddings":
+            yield Tensor("the tied gradient's halves", "gradient_in_flight", 2 * each, ("V", "C"), tensors=2)
 
 
-def _output_copy(run: Run) -> Iterator[Tensor]:
-    """The output matrix in the lower precision of torch.autocast."""
-    if run.precision.is_autocast:
-        yield Tensor("copy of the output matrix", "autocast_cast", run.precision.copy_bytes, ("V", "C"))
+def saved(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
+    """Activations and what comes and goes beside them: those of whole blocks, and of the block that runs."""
+    if place.kind == "loss":
+        yield from (tensor.times("L") for tensor in activations.block_saved(shape, run))
+        yield from (tensor.times("L") for tensor in static.casts(run.precision))
+        yield from activations.root_saved(shape, run)
+        if run.precision.is_autocast:
+            yield Tensor("copy of the output matrix", "autocast_cast", run.precision.copy_bytes, ("V", "C"))
+    elif place.kind == "embeddings":
+        yield Tensor("gradient of the stream", "backward_temporary", run.precision.residual_bytes, ("B", "T", "C"))
+    elif place.part is not None:
+        yield from (tensor.times("before") for tensor in activations.block_saved(shape, run))
+        yield from (tensor.times("before") for tensor in static.casts(run.precision))
+        yield from static.casts(run.precision)
+        yield from activations.attention_saved(shape, run)
+        if place.part == "mlp":
+            yield from activations.mlp_saved(shape, run)
+        yield from _beside(shape, run, place)
 
 
-def _gathered_root(run: Run) -> Iterator[Tensor]:
-    """With ZeRO's stage 3 what is outside of the blocks is one group, gathered around the loss and the embeddings."""
-    if run.stage >= 3:
+def _beside(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
+    """What the block that runs holds beside what it saves."""
+    if place.kind == "forward":
+        yield from activations.embedding_temporaries(shape, run)
+        is_attention = place.part == "attention"
+        yield from activations.attention_temporaries(shape, run) if is_attention else activations.mlp_temporaries(run)
+    elif place.part == "attention":
+        yield from activations.attention_gradients(run)
+    else:
+        yield from activations.mlp_gradients(shape, run)
+
+
+def scores(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
+    """The vocabulary-sized tensors: all at the loss, elsewhere those that the script keeps."""
+    del shape
+    if place.kind == "loss":
+        yield from loss.loss_peak(run)
+        yield Tensor("the loss's own numbers", "backward_temporary", 8, tensors=2)
+    elif place.kind in ("backward", "embeddings"):
+        yield from loss.kept_logits(run, "backward")
+    else:
+        yield from loss.kept_logits(run, "step")
+
+
+def exchanged(shape: Shape, run: Run, place: Place) -> Iterator[Tensor]:
+    """What a rank holds of the others: blocks while they run, and what is outside of the blocks as one group."""
+    del shape
+    if place.part is not None:
+        yield from static.gathered(run)
+        if place.kind == "backward":
+            yield from static.unreduced(run)
+    elif place.kind in ("loss", "embeddings") and run.stage >= 3:
         yield Tensor("the group outside of the blocks", "communication", run.precision.weight_bytes, ("P_root",))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kind of thing that the tensors of a place are put together from.
+
+    Attributes:
+        tensors: makes its tensors; those of places of one kind and part are the same.
+        of_run: the choices of a run that they depend on, beside sizes.
+        of_shape: what else of a model they depend on, beside sizes and how many tensors a row counts.
+    """
+
+    tensors: Callable[[Shape, Run, Place], Iterator[Tensor]]
+    of_run: tuple[str, ...]
+    of_shape: tuple[str, ...] = ()
+
+
+PARTS = (
+    Part(
+        model,
+        ("precision", "attention", "is_checkpointed", "code", "adapted", "stage"),
+        ("has_learned_positions", "has_qkv_bias", "has_mlp_bias", "has_fused_qkv"),
+    ),
+    Part(gradients, ("precision", "adapted", "accumulate", "stage"), ("is_tied",)),
+    Part(optimizer, ("precision", "optimizer", "step", "adapted", "stage", "offloads_state")),
+    Part(
+        saved,
+        ("precision", "attention", "is_checkpointed", "code", "adapted", "has_dropout"),
+        ("is_gated", "has_learned_positions", "norm", "activation", "has_qk_norm", "has_fused_qkv"),
+    ),
+    Part(scores, ("precision", "loss", "code", "logits", "adapted")),
+    Part(exchanged, ("precision", "adapted", "stage")),
+)
+"""All of them; of the run's choice to accumulate it only matters whether there is more than one micro-batch."""
+
+
+def alive(shape: Shape, run: Run, place: Place) -> tuple[Tensor, ...]:
+    """The tensors of a place of a training step, the second one of a run or a later one.
+
+    With gradient accumulation it is the second micro-batch or a later one: the gradients of the first are there.
+    """
+    return tuple(tensor for part in PARTS for tensor in part.tensors(shape, run, place))

@@ -45,6 +45,8 @@ SYMBOLS = {
     "P_other": "all other trained parameters",
     "P_largest_hidden": "parameters of the largest matrix inside of a block",
     "N_trained": "trained tensors",
+    "before": "blocks before the one that runs",
+    "after": "blocks after the one that runs",
 }
 """Every symbol that a formula may hold, with its meaning."""
 
