@@ -12,7 +12,8 @@ import pytest
 
 from tests.conftest import SHARED, facts_of
 from tests.estimate.traced import MIB, conditions, opened, traced
-from tracekit import ledger
+from tracekit import analysis, ledger
+from tracekit.allocator.program import ALLOCATE
 
 # model, arguments of its build, the recording, its steps
 TRANSFORMERS: list[tuple[str, dict[str, Any], str, int]] = [
@@ -83,6 +84,26 @@ def test_the_story_is_predicted_in_its_other_ways(recording: str, arguments: dic
     row = traced("train_step", None, **arguments).as_row()
     assert row["peak_allocated_bytes"] == pytest.approx(peaks["allocated"], abs=2 * MIB)
     assert row["peak_reserved_bytes"] == peaks["reserved"]
+
+
+def test_lengths_that_change_at_every_step_give_the_recorded_requests() -> None:
+    """A recording of sixty steps that no rule was made from; the first eight are traced, thousands of requests."""
+    path = SHARED / "captures" / "frag_dynamic.pickle.xz"
+    if not path.is_file():
+        pytest.skip("the shared recordings are not beside the checkout")
+    estimate = traced("dynamic", conditions(steps=8), lengths=tuple(facts_of(path)["T"]))
+    requested = [
+        (estimate.tape.requested[number] if kind == ALLOCATE else -estimate.tape.requested[number])
+        for kind, number in zip(estimate.tape.kind, estimate.tape.number, strict=True)
+    ]
+    with analysis.open_any(path) as warehouse:
+        recorded = warehouse.rows(
+            "select case action when 'alloc' then size_bytes else -size_bytes end as size from trace_event"
+            " where action in ('alloc', 'free_requested') order by event_ix limit ?",
+            [len(requested)],
+        )
+    assert len(requested) > 7_000
+    assert requested == [row["size"] for row in recorded]
 
 
 def test_labels_of_an_estimate_are_those_of_a_recording() -> None:
