@@ -202,3 +202,29 @@ def test_flash_attention_on_an_ampere_card_is_said_to_rest_on_its_source() -> No
     assert not estimate.tape.unknown
     assert "no recording" in estimate_traced.margin(estimate)
     assert traced("llama", conditions(steps=2), batch=1).tape.approximate == {}  # a Hopper takes cuDNN's
+
+
+def test_numbers_of_the_program_keep_their_values_on_the_device(trace: Traced) -> None:
+    body = """
+    def build(device):
+        model = nn.Linear(8, 8).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        kept = torch.tensor([0, 2], device=device)
+        def step():
+            batch = torch.stack([torch.randn(8) for _ in range(4)]).pin_memory().to(device, non_blocking=True)
+            assert int(kept[1]) == 2
+            model(batch)[kept].sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return model, optimizer, step
+    """
+    assert trace(body).tape.assumed == {}
+
+
+def test_torch_has_one_door() -> None:
+    """Analysis, charts and the estimate by formula never import torch; the tracer does so in one file."""
+    folder = Path(answer.__file__).parent
+    named = [
+        path.name for path in folder.glob("*.py") if '"torch"' in path.read_text() or "import torch" in path.read_text()
+    ]
+    assert sorted(named) == ["answer.py", "door.py"]  # answer says what to do where it is missing

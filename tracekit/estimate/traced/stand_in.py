@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
-from tracekit.estimate.traced.door import DispatchMode, aten, torch
+from tracekit.estimate.traced.door import DispatchMode, aten, is_gpu, torch
 
 if TYPE_CHECKING:
     from tracekit.estimate.traced.tracer import Tracer
@@ -48,7 +48,9 @@ def gpu_defaults(tracer: Tracer) -> Generator[None]:
         _set(stack, torch.cuda, "empty_cache", tracer.empty_cache)
         for name in ("_lazy_init", "synchronize", "set_device"):
             _set(stack, torch.cuda, name, _do_nothing())
+        _set(stack, torch, "tensor", _by_way_of_host(torch.tensor))
         _set(stack, torch.Tensor, "cuda", _to_gpu)
+        _set(stack, torch.Tensor, "pin_memory", _itself)
         yield
 
 
@@ -67,6 +69,22 @@ def _do_nothing() -> Callable[..., None]:
 
 def _gpu_type(*_: object) -> str:
     return "cuda"
+
+
+def _by_way_of_host(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A tensor from a program's own numbers: made on the host and moved, so that its values are known."""
+
+    def tensor(data: Any, *, device: Any = None, requires_grad: bool = False, **options: Any) -> Any:
+        if not is_gpu(device):
+            return make(data, device=device, requires_grad=requires_grad, **options)
+        return make(data, **options).to("meta").requires_grad_(requires_grad)
+
+    return tensor
+
+
+def _itself(self: Any, *_: object, **__: object) -> Any:
+    """A tensor's pin_memory(): it stays on the host."""
+    return self
 
 
 def _to_gpu(self: Any, *_: object, **__: object) -> Any:

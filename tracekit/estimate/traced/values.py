@@ -38,6 +38,8 @@ class Values:
         """Do on real values what was done on the device, where all that goes in is known."""
         outputs = [one for one in tensors(result) if one.is_meta]
         given = [one for one in tensors((args, kwargs)) if one.is_meta]
+        if not outputs:
+            self._forget_written(operator, args)
         if not outputs or operator.is_view or not all(map(_may_have_value, outputs)):
             return
         known = all(one.untyped_storage()._cdata in self._storages for one in given)
@@ -45,12 +47,22 @@ class Values:
             for one in outputs:
                 self.forget(one.untyped_storage()._cdata)
             return
-        real = operator(*self._real(args), **self._real(kwargs))
-        for one, value in zip(outputs, (value for value in tensors(real)), strict=False):
+        try:
+            real = operator(*self._real(args), **self._real(kwargs))
+        except (NotImplementedError, RuntimeError):  # what runs without data may not run here
+            return
+        for one, value in zip(outputs, tensors(real), strict=False):
             address = one.untyped_storage()._cdata
             if address not in self._storages:
                 laid = torch.empty_strided(one.shape, one.stride(), dtype=one.dtype)
                 self._storages[address] = laid.copy_(value).untyped_storage()
+
+    def _forget_written(self, operator: Any, args: Any) -> None:
+        """An operator that returns nothing has written into what it was given."""
+        for argument, value in zip(operator._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                for one in tensors(value):
+                    self.forget(one.untyped_storage()._cdata)
 
     def _real(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
