@@ -26,7 +26,7 @@ def write(one: Answer, page: Path | None, chart: Path | None, *, force: bool, qu
     for path in filter(None, (page, chart)):
         outfile.refuse_existing_file(path, force=force)
     if page is not None:
-        from tracekit.estimate.page import html
+        from tracekit.report.estimate import html
 
         outfile.write_file(page, html(one).encode(), force=force)
         _tell(str(page), quiet=quiet)

@@ -1,33 +1,32 @@
-"""The page as text: page.html, page.css and page.js beside this file, and the data that the script reads.
+"""The interactive page of an estimate: a step chosen on the left, its nine moments and its ledger on the right.
 
-What the data mean is for `templates` and the modules of the estimate; here they are put in order.
+The page knows no formula: what it gets are the tensors that `tracekit.estimate` made, as products of sizes, and it
+multiplies and adds. It is estimate.html, estimate.css and estimate.js beside this file, over the style of page.css.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html as markup
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from string import Template
 from typing import Any
 
+import jinja2
+
 from tracekit import __version__
-from tracekit.charts import theme
+from tracekit.charts import render, theme
 from tracekit.estimate.answer import Answer, assumptions, settings
 from tracekit.estimate.fit import RESERVED_AT_MOST
 from tracekit.estimate.ledger import BUCKETS
 from tracekit.estimate.levers import LEVERS
 from tracekit.estimate.moments import MOMENTS, PLACES, place_sizes
-from tracekit.estimate.page.templates import KINDS, Templates, choices
 from tracekit.estimate.rows import presets
 from tracekit.estimate.run import ADAPTED, CHUNK_ROWS, Run
 from tracekit.estimate.shape import Shape
 from tracekit.estimate.static import trained_sizes
+from tracekit.estimate.templates import KINDS, Templates, choices
 from tracekit.estimate.traced.cards import CARDS
+from tracekit.report import embed
 
 Row = dict[str, Any]
 
@@ -40,21 +39,20 @@ def html(one: Answer) -> str:
     Args:
         one: the estimate of a training step.
     """
-    script = _file("page.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
-    return Template(_file("page.html")).substitute(
-        policy=f"{policy}; base-uri 'none'; form-action 'none'",
-        version=markup.escape(__version__),
-        style=_file("page.css"),
-        data=_inert(payload(one)),
+    script = _file("estimate.js")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    return environment.from_string(_file("estimate.html")).render(
+        version=__version__,
+        policy=embed.policy([script]),
+        style=_file("page.css") + _file("estimate.css"),
         script=script,
-        assumptions="\n".join(f"<li>{markup.escape(text)}</li>" for text in _lasting(one)),
+        payload=render.script_json(payload(one)),
+        assumptions=_lasting(one),
     )
 
 
 def payload(one: Answer) -> Row:
-    """What page.js reads."""
+    """What estimate.js reads."""
     shape, run = one.estimate.shape, one.estimate.run
     shapes = [shape, *(known for name, known in presets().items() if name != shape.name)]
     return {
@@ -126,11 +124,6 @@ def _lasting(one: Answer) -> Sequence[str]:
     kept = assumptions(replace(one, estimate=replace(one.estimate, run=plain)))
     chosen = settings(one)
     return [*kept, f"adapters have rank {run.rank}; dropout is {'on' if chosen['dropout'] else 'off'}"]
-
-
-def _inert(value: object) -> str:
-    """JSON that may stand inside a script element: no text in it can end the element."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _file(name: str) -> str:

@@ -251,7 +251,7 @@ function drawLedger(account) {
     .map((bytes, bucket) => ({ bytes, bucket }))
     .filter(({ bytes }) => bytes)
     .map(({ bytes, bucket }) => {
-      const bar = element("i", { "--bucket": data.buckets[bucket].colour, "--share": bytes / account.total });
+      const bar = element("span", { "--bucket": data.buckets[bucket].colour, "--share": bytes / account.total });
       const row = element(
         "tr",
         {},
