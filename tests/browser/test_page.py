@@ -97,7 +97,7 @@ def test_a_click_on_the_timeline_changes_the_ledger(opened: Open, sample_page: P
     at_peak = lines(page)
     box = page.locator('[data-chart="timeline"] .drawing svg').bounding_box()
     assert box
-    page.mouse.click(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.7)
+    page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.6)
     page.wait_for_function("() => !document.querySelector('.moment').textContent.includes('3,815')")
     shown = lines(page)
     assert shown != at_peak
@@ -145,13 +145,28 @@ def test_slider_and_play_button_move_the_step(opened: Open, sample_page: Path) -
     step.get_by_text("mark 3: layer 1").wait_for()
     play.click()
     assert play.inner_text() == "Pause"
-    step.get_by_text("mark 5: ").wait_for()
+    page.wait_for_function("() => Number(document.querySelector('[data-control=step]').value) >= 5")
     play.click()
     assert play.inner_text() == "Play"
     assert int(slider.input_value()) >= 5
     slider.fill("31")
     play.click()
-    step.get_by_text("mark 1: ").wait_for()
+    page.wait_for_function("() => Number(document.querySelector('[data-control=step]').value) < 20")
+
+
+def test_a_click_on_an_allocation_shows_its_stack(opened: Open, sample_page: Path) -> None:
+    page = opened(sample_page)
+    drawing = page.locator('[data-chart="allocations"] .drawing')
+
+    def told() -> list[str]:
+        return [one for one in drawing.locator(".mark-text text").all_text_contents() if one]
+
+    before = told()
+    drawing.locator(".mark-rect path").nth(7).click(force=True)
+    page.wait_for_timeout(1000)
+    (name,) = [one for one in told() if re.match(r"allocation \d+, ", one)]
+    assert name not in before
+    assert [one for one in told() if re.search(r"\.py:\d+ |::", one)]
 
 
 @pytest.mark.parametrize("width", [1400, 400])

@@ -97,9 +97,7 @@ def _largest(rows: list[Row], buckets: list[str], scale: alt.Scale, picked: alt.
             x2="end_event_ix:Q",
             y=alt.Y("from_bytes:Q", scale=axis.bytes_scale(highest), axis=axis.bytes_axis(highest, None)),
             y2="to_bytes:Q",
-            color=alt.Color(
-                "bucket:N", scale=theme.bucket_scale(buckets), legend=alt.Legend(title=None, orient="top", columns=6)
-            ),
+            color=alt.Color("bucket:N", scale=theme.bucket_scale(buckets), legend=_legend()),
             opacity=alt.condition(picked, alt.value(1), alt.value(0.78)),
             tooltip=[
                 alt.Tooltip("allocation_id:Q", title="allocation"),
@@ -136,7 +134,7 @@ def _rest(rest: list[Row], buckets: list[str], scale: alt.Scale) -> Drawing:
                 axis=axis.bytes_axis(highest, None, 3),
             ),
             order=alt.Order("bucket_order:Q"),
-            color=alt.Color("bucket:N", scale=theme.bucket_scale(buckets), legend=None),
+            color=alt.Color("bucket:N", scale=theme.bucket_scale(buckets), legend=_legend()),
             tooltip=[
                 alt.Tooltip("bucket:N", title="the rest of"),
                 alt.Tooltip("allocation_count:Q", title="allocations", format=","),
@@ -172,6 +170,11 @@ def _event_axis(*, labels: bool) -> alt.Axis:
         tickCount=8,
         labelExpr="format(datum.value, ',')",
     )
+
+
+def _legend() -> alt.Legend:
+    """One for both parts, which share their colours."""
+    return alt.Legend(title=None, orient="top", columns=6)
 
 
 def _story(picked: alt.Parameter) -> alt.VConcatChart:

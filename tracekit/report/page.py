@@ -9,7 +9,7 @@ The page itself is page.html, page.css and page.js beside this file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +129,11 @@ class _Device:
         }
 
     def payload(self) -> Row:
-        """What page.js reads: the charts with their rows, and the stacks that those name."""
+        """What page.js reads: the charts with their rows."""
         drawn = {name: one for name, one in self.drawings.items() if not one.why_not}
         return {
             "peak": self.peak.event_ix,
             "charts": {name: one.payload() for name, one in drawn.items()},
-            "stacks": _stacks(self.warehouse, [table for one in drawn.values() for table in one.tables.values()]),
         }
 
     def _lines(self, account: list[Row], buckets: list[Row]) -> list[Row]:
@@ -194,21 +193,3 @@ def _both(light: Any, dark: Any) -> Any:
     if isinstance(light, dict):
         return {key: _both(value, dark[key]) for key, value in light.items()}
     return light if light == dark else f"light-dark({light}, {dark})"
-
-
-def _stacks(warehouse: Warehouse, tables: Iterable[pa.Table]) -> Row:
-    """The telling frames of every stack that a table names, each distinct frame once."""
-    wanted: set[int] = set()
-    for table in tables:
-        if "stack_id" in table.column_names:
-            wanted.update(one for one in table["stack_id"].to_pylist() if one is not None)
-    rows = warehouse.rows(
-        "select stack_id, shown from stack_line where is_telling and list_contains(?, stack_id)"
-        " order by stack_id, depth_ix",
-        [sorted(wanted)],
-    )
-    frames: dict[str, int] = {}
-    stacks: dict[int, list[int]] = {}
-    for row in rows:
-        stacks.setdefault(row["stack_id"], []).append(frames.setdefault(brief(row["shown"]), len(frames)))
-    return {"frames": list(frames), "stacks": stacks}
