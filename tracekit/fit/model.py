@@ -311,11 +311,9 @@ def _frames(source: Source) -> set[Frame]:
 
 
 def _moved_files(ours: Set[Frame], theirs: Set[Frame]) -> set[str]:
-    """The files of which either recording has lines, in functions that both know, that the other has not."""
+    """The files of which one recording has lines, in functions that both know, that the other has not."""
     functions = {frame[:2] for frame in ours} & {frame[:2] for frame in theirs}
-    only_ours = {frame[0] for frame in ours - theirs if frame[:2] in functions}
-    only_theirs = {frame[0] for frame in theirs - ours if frame[:2] in functions}
-    return only_ours & only_theirs
+    return {frame[0] for frame in ours ^ theirs if frame[:2] in functions}
 
 
 def _best_told(largest: Source, matches: Sequence[Match]) -> Source:

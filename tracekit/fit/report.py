@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pyarrow as pa
-
 from tracekit import what_if
 from tracekit.allocator.result import Peak
 from tracekit.fit import Fitted, remedy
@@ -22,16 +20,6 @@ Row = dict[str, Any]
 
 FAR = 4.0
 """So many times the largest recording, kernels may well go other ways than in any recording."""
-
-_SWEEP = pa.schema(
-    [
-        pa.field("value", pa.string(), metadata={"doc": "the value of the variables, as 18 or 8x512"}),
-        pa.field("kind", pa.string(), metadata={"doc": "measured or predicted"}),
-        pa.field("allocated_bytes", pa.int64(), metadata={"unit": "bytes", "doc": "the peak of allocated bytes"}),
-        pa.field("reserved_bytes", pa.int64(), metadata={"unit": "bytes", "doc": "the peak of reserved bytes"}),
-        pa.field("fits", pa.bool_(), metadata={"doc": "whether every request was served"}),
-    ]
-)
 
 
 def as_json(fitted: Fitted, wanted: Point | None = None) -> Row:
@@ -100,21 +88,6 @@ def extrapolation(model: Model, at: Point) -> float:
         recorded = [source.point[position] for source in model.sources]
         ratio = max(ratio, asked / max(recorded), min(recorded) / asked)
     return ratio
-
-
-def sweep(fitted: Fitted) -> pa.Table:
-    """The points as rows of the sweep picture."""
-    rows = [
-        {
-            "value": told(one.point),
-            "kind": "measured" if one.is_measured else "predicted",
-            "allocated_bytes": one.outcome.peak_allocated.value,
-            "reserved_bytes": one.outcome.peak_reserved.value,
-            "fits": one.fits,
-        }
-        for one in fitted.answers.values()
-    ]
-    return pa.Table.from_pylist(rows, schema=_SWEEP)
 
 
 def make_fit(fitted: Fitted, wanted: Point) -> Row:
