@@ -87,7 +87,7 @@ def sentences(row: Row) -> list[str]:
     if row["is_held_known"]:
         told.append(
             f"block at {row['address']:#x} of {row['held_bytes']:,} bytes"
-            f" (pool {row['pool'] or 'not recorded'}, stream {row['stream']}): {_slack(row)}"
+            f" (pool {_pool(row)}, stream {row['stream']}): {_slack(row)}"
         )
     else:
         told.append(f"block at {row['address']:#x}; the file cannot tell its size, the requested bytes stand in for it")
@@ -134,6 +134,12 @@ def sharer_sentences(rows: list[Row]) -> list[str]:
                 f" {row['bucket']}, requested by {asker}"
             )
     return told
+
+
+def _pool(row: Row) -> str:
+    """A pool's id, and whose it is where it is not the default one."""
+    whose = {"graph": " of a CUDA graph", "program": " of the program's own"}
+    return f"{row['pool'] or 'not recorded'}{whose.get(row['pool_kind'], '')}"
 
 
 def _tensor(row: Row) -> list[str]:

@@ -41,10 +41,16 @@ select
 from (
     values
     -- what a library or a tool asked for, whenever it was
-    ('library_workspace', 100, 'library_workspace', 'stack', null, null, 'cublas|cublaslt|cudnn', null, null, null, null, null, null, null, 'allocated by cuBLAS, cublasLt or cuDNN for itself: one a handle and a stream, so the backward thread has its own'),
+    ('cublas_backward_workspace', 90, 'library_workspace', 'stack', null, null, 'cublas', 'backward', null, null, null, null, null, null, 'the cuBLAS workspace of the backward thread, which has a handle of its own: 8,519,680 bytes, 33,554,432 on a Hopper'),
+    ('cublas_workspace', 95, 'library_workspace', 'stack', null, null, 'cublas', null, null, null, null, null, null, null, 'the cuBLAS workspace of a handle and a stream, made by its first product and kept: 8,519,680 bytes, 33,554,432 on a Hopper'),
+    ('cublaslt_workspace', 100, 'library_workspace', 'stack', null, null, 'cublaslt', null, null, null, null, null, null, null, 'the workspace of cublasLt, made by its first product with an epilogue such as addmm, and kept'),
+    ('cudnn_trial_workspace', 103, 'library_workspace', 'stack', null, null, 'cudnn', null, null, 'momentary', null, null, null, null, 'scratch memory of cuDNN, asked for to try or run one way of computing a convolution, and given back'),
+    ('cudnn_workspace', 106, 'library_workspace', 'stack', null, null, 'cudnn', null, null, null, null, null, null, null, 'allocated by cuDNN for itself, and kept'),
     ('workspace_size', 110, 'library_workspace', 'size', null, null, null, null, null, 'kept', null, null, 'workspace', 'recorded', 'has the size of a cuBLAS workspace, no like in its phase, and is kept'),
     ('autotune', 120, 'autotune', 'stack', 'autotune', null, null, null, null, null, null, null, null, null, 'allocated by a trial run that chooses a kernel'),
     ('reduced_gradient', 125, 'gradient', 'stack', 'communication', null, null, 'backward', 'zero_grad', 'later_phase|later_step', null, null, null, null, 'made by a collective in backward and dropped by zero_grad: a gradient as the ranks reduced it'),
+    ('ddp_bucket', 127, 'communication', 'stack', 'ddp_bucket', null, null, null, null, 'kept|later_phase|later_step|unknown', null, null, null, null, 'a bucket of DDP, in which gradients are gathered to be exchanged: together as large as the gradients'),
+    ('fsdp_buffer', 128, 'communication', 'stack', 'fsdp_buffer', null, null, 'forward|backward', null, null, null, null, null, null, 'a parameter or gradient that FSDP gathered or is about to scatter'),
     ('communication', 130, 'communication', 'stack', 'communication', null, null, null, null, null, null, null, null, null, 'allocated by DDP, FSDP or a collective'),
     ('autocast_cast', 140, 'autocast_cast', 'stack', 'autocast', null, null, null, null, null, null, null, null, null, 'a copy of a weight in the lower precision, made and kept by autocast'),
     ('kv_cache', 150, 'kv_cache', 'stack', 'kv_cache', null, null, null, null, 'kept|later_phase|later_step', null, null, null, null, 'kept by a key-value cache'),
@@ -59,6 +65,7 @@ from (
     -- the optimizer
     ('optimizer_init', 300, 'optimizer_state', 'stack', 'optimizer_init', null, null, null, null, 'kept|later_phase|later_step|unknown', null, null, null, null, 'made where an optimizer makes its state, and kept'),
     ('optimizer_kept', 310, 'optimizer_state', 'lifetime', null, null, null, 'optimizer', null, 'kept|later_step', null, null, null, null, 'born in an optimizer step and kept beyond it'),
+    ('foreach_temporary', 315, 'optimizer_temporary', 'stack', 'foreach', null, null, 'optimizer', null, null, null, null, null, null, 'made by an operator over all parameters at once (foreach): as many temporaries as parameters are alive together'),
     ('optimizer_rest', 320, 'optimizer_temporary', 'lifetime', null, null, null, 'optimizer', null, null, null, null, null, null, 'born in an optimizer step and freed with it'),
 
     -- the loss
@@ -70,6 +77,7 @@ from (
     ('recomputed', 500, 'activation', 'stack', 'recompute', 'release_saved', null, 'backward', null, null, null, null, null, null, 'made again by a checkpointed forward, and let go by the node that had saved it'),
     ('gradient', 510, 'gradient', 'lifetime', null, null, null, 'backward', null, 'later_phase|later_step|kept', null, null, null, null, 'born in backward and alive after it'),
     ('accumulated', 520, 'gradient_in_flight', 'stack', null, 'accumulate_grad|input_buffer', null, 'backward', null, 'momentary', null, null, null, null, 'added to a gradient that was there, and let go by the engine'),
+    ('missing_gradient', 525, 'gradient_in_flight', 'stack', 'missing_gradient', null, null, 'backward', null, 'momentary', null, null, null, null, 'zeros in place of the gradient of an output that the loss does not use'),
     ('summed_up', 530, 'gradient_in_flight', 'stack', 'input_buffer', null, null, 'backward', null, 'momentary', null, null, null, null, 'the sum of two gradients of one tensor, held by the engine'),
     ('summand', 535, 'gradient_in_flight', 'lifetime', null, null, null, 'backward', null, 'momentary', null, null, 'summand', null, 'the second of two gradients of one tensor, let go once the engine has added it to the first'),
     ('backward_rest', 540, 'backward_temporary', 'lifetime', null, null, null, 'backward', null, null, null, null, null, null, 'born and freed in the backward'),
@@ -83,7 +91,7 @@ from (
     -- the rest
     ('loaded_buffer', 690, 'buffer', 'lifetime', null, null, null, 'load', null, 'kept|later_phase|later_step', null, 'buffer', null, null, 'born while the model is loaded, and kept; never gets a gradient or optimizer state'),
     ('loaded', 700, 'parameter', 'lifetime', null, null, null, 'load', null, 'kept|later_phase|later_step', null, null, null, null, 'born while the model is loaded, and kept'),
-    ('between', 710, 'forward_temporary', 'lifetime', null, null, null, 'load|other|zero_grad', null, null, null, null, null, null, 'born and freed between two phases'),
+    ('between', 710, 'forward_temporary', 'lifetime', null, null, null, 'load|other|zero_grad', null, 'momentary', null, null, null, null, 'born and freed between two phases'),
     ('before_recording', 900, 'before_recording', 'lifetime', null, null, null, null, null, null, null, null, null, 'opening', 'older than the recording, which does not say who asked'),
     ('unattributed', 999, 'unattributed', 'none', null, null, null, null, null, null, null, null, null, null, 'no rule explains it')
 ) as listed (

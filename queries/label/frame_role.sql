@@ -16,6 +16,7 @@ from (
     ('release_saved', 'release_saved', '::release_variables\(|^torch::autograd::SavedVariable::reset_data', null, 'a node lets go of what it had saved for backward'),
     ('accumulate_grad', 'accumulate_grad', '^torch::autograd::AccumulateGrad::', null, 'a gradient reaches .grad'),
     ('input_buffer', 'input_buffer', '^torch::autograd::(InputBuffer::add|accumulate)\b', null, 'the engine adds up the gradients of one tensor used twice'),
+    ('missing_gradient', 'missing_gradient', '^torch::autograd::VariableInfo::zeros', null, 'zeros stand in for the gradient of an output that nobody used'),
     ('set_grad', 'set_grad', '^THPVariable_set_grad|^torch::autograd::THPVariable_set_grad', null, 'the program set .grad, to None as a rule'),
     -- checkpointing runs a forward again inside backward
     ('checkpoint_hook', 'recompute', '^(recompute_fn|unpack_hook|inner_unpack|unpack|recompute_and_unpack|backward)$', '(^|/)torch/utils/checkpoint\.py$', 'a checkpointed forward is run again'),
@@ -28,6 +29,8 @@ from (
     ('state_load', 'module_init', '^(load|_load|load_file|load_checkpoint)$', '(^|/)(torch/serialization|safetensors/torch)\.py$', 'weights are read'),
     -- optimizers
     ('optimizer_file', 'optimizer', null, '(^|/)torch/optim/[^/]+\.py$', 'an optimizer of torch is running'),
+    ('foreach_cpp', 'foreach', '^at::_ops::_foreach_', null, 'one operator over a list of tensors'),
+    ('foreach_python', 'foreach', '^_multi_tensor_', '(^|/)torch/optim/', 'an optimizer works on lists of tensors'),
     ('optimizer_other', 'optimizer', '^(step|_step|update|_init_group|_init_state)$', '(?i)(^|/)[^/]*optim[^/]*(\.py$|/)', 'an optimizer of another package is running'),
     ('optimizer_init', 'optimizer_init', '^_?(init_group|init_state|lazy_init)', '(?i)optim', 'an optimizer makes its state'),
     ('optimizer_kernel', 'optimizer', '^at::_ops::_(fused|foreach)_(adamw?|sgd|adagrad)', null, 'a fused optimizer kernel'),
@@ -49,6 +52,8 @@ from (
     ('nccl_library', 'nccl', '(?i)^(ncclMem|torch::cuda::nccl|c10d::ProcessGroupNCCL)', null, 'NCCL is called'),
     ('triton', 'triton', null, '(^|/)triton/', 'Triton is running, to choose or launch a kernel'),
     ('inductor', 'inductor', null, '/torchinductor_|(^|/)torch/_inductor/', 'code that torch.compile generated is running'),
+    ('ddp_bucket', 'ddp_bucket', '^c10d::Reducer', null, 'DDP makes the buckets through which gradients are exchanged'),
+    ('fsdp_buffer', 'fsdp_buffer', null, '(^|/)torch/distributed/(fsdp|_composable)/', 'FSDP is running'),
     ('fsdp', 'communication', '^(unshard|all_gather|_all_gather|foreach_all_gather|foreach_reduce|reduce_scatter|allocate_storage|alloc_storage|init_all_gather_outputs|_alloc_storage)\w*$', '(^|/)torch/distributed/', 'FSDP gathers or scatters a shard'),
     ('data_loader', 'data_loader', null, '(^|/)torch/utils/data/', 'the data loader'),
     ('autotune', 'autotune', '^(do_bench\w*|benchmark\w*|autotune\w*|_bench|pad_mm_benchmark|should_pad\w*)$', '(^|/)(triton|torch/_inductor)/', 'a kernel is being chosen by trial'),

@@ -35,8 +35,8 @@ changed as (
     qualify phase is distinct from lag(phase) over (partition by device order by event_ix)
 ),
 
--- a call of the user's own outside any module belongs to what goes before it: after a forward it is the loss,
--- after an optimizer step it is the next batch
+-- a call of the user's own outside any module belongs to what goes before it: after a forward it is the loss, after an
+-- optimizer step it is the next batch; in a recording that calls modules and has no backward, nothing says what it is
 last_known as (
     select
         device,
@@ -45,7 +45,8 @@ last_known as (
         last_value(case when phase <> 'unplaced' then phase end ignore nulls) over (
             partition by device order by event_ix rows between unbounded preceding and 1 preceding
         ) as before_it,
-        bool_or(phase = 'forward') over (partition by device) as has_modules
+        bool_or(phase = 'forward') over (partition by device) as has_modules,
+        bool_or(phase = 'backward') over (partition by device) as has_backward
     from changed
 ),
 
@@ -55,9 +56,9 @@ by_stack as (
         event_ix,
         case
             when phase <> 'unplaced' then phase
-            when before_it = 'forward' then 'forward'
-            when before_it = 'backward' then 'other'
             when not has_modules then 'forward'
+            when before_it = 'backward' or not has_backward then 'other'
+            when before_it = 'forward' then 'forward'
             else 'data'
         end as phase
     from last_known

@@ -1,7 +1,7 @@
 -- One allocation that the program of one device holds after any event, with all it can be grouped by, as text.
 -- layer: ledger
 -- grain: allocation_id
--- reads: alive_at, allocation, stack_label, allocation_module, allocation_layer, allocation_op, allocation_tensor
+-- reads: alive_at, allocation, stack_label, allocation_module, allocation_layer, allocation_op, allocation_tensor, pool_label
 -- parameters: of_device, at_event_ix
 --   allocation_id: the allocation
 --   requested_bytes: what was asked for
@@ -20,7 +20,7 @@
 --   stack: who asked, and the stack's number
 --   library: who made the request beneath the framework
 --   stream: its stream
---   pool: its pool
+--   pool: its pool, and whose it is where it is not the default one
 with held as (
     select
         alive.allocation_id,
@@ -57,10 +57,11 @@ select
     case when held.stack_id is not null then format('{} (stack {})', coalesce(stack_label.requested_by, 'no frame'), held.stack_id) end as stack,
     stack_label.library,
     held.stream::varchar as stream,
-    held.pool
+    held.pool || case when pool_label.pool_kind <> 'default' then ' ' || pool_label.pool_kind else '' end as pool
 from held
 left join stack_label on held.stack_id = stack_label.stack_id
 left join allocation_module on held.allocation_id = allocation_module.allocation_id
 left join allocation_layer on held.allocation_id = allocation_layer.allocation_id
+left join pool_label on held.pool = pool_label.pool
 left join allocation_op on held.allocation_id = allocation_op.allocation_id
 left join allocation_tensor on held.allocation_id = allocation_tensor.allocation_id

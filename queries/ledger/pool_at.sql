@@ -1,12 +1,13 @@
 -- One line of the fragmentation account of one device after any event: what each pool does with the bytes it reserved.
 -- layer: ledger
 -- grain: pool, stream, is_small, line
--- reads: alive_at, free_piece_at, reserved_at
+-- reads: alive_at, free_piece_at, pool_label, reserved_at
 -- parameters: of_device, at_event_ix
 --   pool: the pool, (0,0) being the default one; another one serves its own program part only, such as a CUDA graph
+--   pool_kind: whose it is: default, graph or program, see pool_label
 --   stream: the stream; what is free on one stream cannot serve another
 --   is_small: whether it is the pool for requests of up to 1 MiB
---   line: allocated, pending_free, idle_segment (whole, returnable by empty_cache) or free_piece (pinned by live blocks)
+--   line: allocated, pending_free, idle_segment (whole, returnable by empty_cache, in a graph's pool once the graph is gone) or free_piece (pinned by live blocks)
 --   held_bytes: bytes of that line
 --   piece_count: blocks, or free pieces
 --   largest_bytes: the largest of them: for free ones, the largest request that needs no new segment
@@ -47,13 +48,15 @@ piece as (
 )
 
 select
-    pool,
-    stream,
-    is_small,
-    line,
-    sum(held_bytes)::bigint as held_bytes,
+    piece.pool,
+    pool_label.pool_kind,
+    piece.stream,
+    piece.is_small,
+    piece.line,
+    sum(piece.held_bytes)::bigint as held_bytes,
     count(*) as piece_count,
-    max(held_bytes) as largest_bytes
+    max(piece.held_bytes) as largest_bytes
 from piece
-group by pool, stream, is_small, line
-order by pool, stream, is_small, line
+left join pool_label on piece.pool = pool_label.pool
+group by piece.pool, pool_label.pool_kind, piece.stream, piece.is_small, piece.line
+order by piece.pool, piece.stream, piece.is_small, piece.line

@@ -1,11 +1,12 @@
 -- One allocation with all that is known of it, for a person who asks why it is there.
 -- layer: report
 -- grain: allocation_id
--- reads: allocation, allocation_bucket, allocation_layer, allocation_module, allocation_op, allocation_tensor, allocator_setting, bucket_rule, bucket, stack_label
+-- reads: allocation, allocation_bucket, allocation_layer, allocation_module, allocation_op, allocation_tensor, allocator_setting, bucket_rule, bucket, pool_label, stack_label
 --   allocation_id: the allocation
 --   device: the device
 --   stream: the stream it was allocated on
 --   pool: its pool
+--   pool_kind: whose pool it is: default, graph or program, see pool_label
 --   address: first address of its block
 --   segment_address: first address of its segment
 --   requested_bytes: what was asked for
@@ -64,6 +65,7 @@ select
     allocation.device,
     allocation.stream,
     allocation.pool,
+    pool_label.pool_kind,
     allocation.address,
     allocation.segment_address,
     allocation.requested_bytes,
@@ -130,6 +132,7 @@ inner join bucket_rule on allocation_bucket.rule_id = bucket_rule.rule_id
 inner join bucket on allocation_bucket.bucket = bucket.bucket
 inner join sibling
     on allocation.device = sibling.device and allocation.stack_id is not distinct from sibling.stack_id
+left join pool_label on allocation.pool = pool_label.pool
 left join allocation_module on allocation.allocation_id = allocation_module.allocation_id
 left join allocation_op on allocation.allocation_id = allocation_op.allocation_id
 left join allocation_tensor on allocation.allocation_id = allocation_tensor.allocation_id

@@ -59,22 +59,35 @@ CASES = [
     Case("named_optimizer_state", "optimizer_state", "load", roll="optimizer_state"),
     Case("named_gradient", "gradient", "forward", "zero_grad", stack=(EMPTY, CALL), roll="gradient"),
     Case(
-        "library_workspace",
+        "cublas_workspace",
         "library_workspace",
         "forward",
         stack=("at::cuda::getNewWorkspace()", CALL),
         size=8519680,
     ),
     Case(
+        "cublas_backward_workspace",
         "library_workspace",
+        "backward",
+        stack=("at::cuda::getNewWorkspace()", NODE, ENGINE),
+        size=8519680,
+    ),
+    Case(
+        "cublaslt_workspace",
         "library_workspace",
         "backward",
         stack=("at::cuda::getCUDABlasLtWorkspace()", NODE, ENGINE),
     ),
     Case(
-        "library_workspace",
+        "cudnn_trial_workspace",
         "library_workspace",
         "forward",
+        "forward",
+        stack=("at::native::run_conv_plan(cudnnContext*)", CALL),
+    ),
+    Case(
+        "cudnn_workspace",
+        "library_workspace",
         "forward",
         stack=("at::native::run_conv_plan(cudnnContext*)", CALL),
     ),
@@ -87,10 +100,24 @@ CASES = [
         stack=(EMPTY, "site-packages/triton/testing.py:100 do_bench"),
     ),
     Case(
+        "ddp_bucket",
+        "communication",
+        "load",
+        stack=(EMPTY, "c10d::Reducer::initialize_buckets(std::vector<int>)"),
+    ),
+    Case(
+        "fsdp_buffer",
+        "communication",
+        "forward",
+        "backward",
+        stack=(EMPTY, "torch/distributed/fsdp/_fully_shard/_fsdp_param.py:931 alloc_storage", CALL),
+    ),
+    Case(
         "communication",
         "communication",
         "backward",
-        stack=(EMPTY, "c10d::Reducer::initialize_buckets(std::vector<int>)"),
+        "backward",
+        stack=(EMPTY, "c10d::broadcast_coalesced(x)"),
     ),
     Case(
         "reduced_gradient",
@@ -152,11 +179,18 @@ CASES = [
         stack=(EMPTY, "torch/optim/sgd.py:300 _single_tensor_sgd"),
     ),
     Case(
+        "foreach_temporary",
+        "optimizer_temporary",
+        "optimizer",
+        "optimizer",
+        stack=(EMPTY, "at::_ops::_foreach_sqrt::call(x)", "torch/optim/adam.py:700 adam"),
+    ),
+    Case(
         "optimizer_rest",
         "optimizer_temporary",
         "optimizer",
         "optimizer",
-        stack=(EMPTY, "torch/optim/adam.py:791 _multi_tensor_adam"),
+        stack=(EMPTY, "torch/optim/adam.py:450 _single_tensor_adam"),
     ),
     Case(
         "loss",
@@ -206,6 +240,14 @@ CASES = [
         free_stack=("torch::autograd::AccumulateGrad::apply(x)", ENGINE),
     ),
     Case(
+        "missing_gradient",
+        "gradient_in_flight",
+        "backward",
+        "backward",
+        stack=(EMPTY, "torch::autograd::VariableInfo::zeros(x)", "torch::autograd::PyNode::apply(x)", ENGINE),
+        free_stack=(ENGINE,),
+    ),
+    Case(
         "summed_up",
         "gradient_in_flight",
         "backward",
@@ -234,6 +276,7 @@ CASES = [
     Case("held_output", "forward_temporary", "forward", "forward", stack=(EMPTY, CALL)),
     Case("loaded", "parameter", "load"),
     Case("between", "forward_temporary", "load", "load"),
+    Case("unattributed", "unattributed", "zero_grad"),  # kept, so it is no temporary between two phases
     Case("before_recording", "before_recording", None, "optimizer", stack=()),
     Case("unattributed", "unattributed", "nowhere"),
 ]

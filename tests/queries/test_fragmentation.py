@@ -125,3 +125,24 @@ def test_what_empty_cache_would_return_of_a_growing_buffer(shared: Path) -> None
         }
     assert lines["idle_segment"] == 16_265_510_912
     assert lines["free_piece"] == 1_889_792
+
+
+@pytest.mark.parametrize(
+    ("pool", "kind"),
+    [("(0,0)", "default"), ("(1,0)", "graph"), ("(12,0)", "graph"), ("(0,1)", "program"), (None, None)],
+)
+def test_whose_a_pool_is_stands_in_its_id(given: Given, pool: str | None, kind: str | None) -> None:
+    found = given(reserved_range=[reserved(0, 0x1000, 4096, 0, pool=pool)]).rows("from pool_label")
+    assert [(row["pool"], row["pool_kind"]) for row in found] == ([] if kind is None else [(pool, kind)])
+
+
+@pytest.mark.parametrize(("name", "told"), [("small_cudagraph", "(1,0) graph"), ("mempool", "(0,1) program")])
+def test_a_graphs_pool_and_a_programs_are_named(shared: Path, name: str, told: str) -> None:
+    with Warehouse(build(shared / "captures" / f"{name}.pickle.xz")[1]) as warehouse:
+        (last,) = warehouse.rows("select event_count - 1 as event_ix from device")
+        by_pool = warehouse.rows("from ledger_by(0, ?, 'pool', null)", [last["event_ix"]])
+        kinds = warehouse.rows("select distinct pool_kind from pool_at(0, ?)", [last["event_ix"]])
+        story = warehouse.rows("select allocation_id from allocation_story where pool_kind <> 'default'")
+    assert {row["first_value"] for row in by_pool} == {"(0,0)", told}
+    assert {row["pool_kind"] for row in kinds} == {"default", told.split()[1]}
+    assert story

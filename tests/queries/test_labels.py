@@ -174,3 +174,18 @@ def test_a_step_that_the_program_wrote_on_its_events_holds_until_another_comes(g
     assert named.rows("select distinct step, step_evidence from span where step is not null") == [
         {"step": 4, "step_evidence": "annotation"}
     ]
+
+
+@pytest.mark.parametrize(("has_backward", "phase"), [(True, "data"), (False, "other")])
+def test_the_programs_own_calls_are_data_only_in_a_recording_that_trains(
+    given: Given, has_backward: bool, phase: str
+) -> None:
+    """A call outside of any module, then a forward, and perhaps a backward."""
+    stacks = [
+        ["/home/someone/train.py:10 main"],
+        ["at::_ops::mm::call(x)", "torch/nn/modules/module.py:1 _call_impl"],
+        ["torch::autograd::Engine::evaluate_function(x)"],
+    ]
+    lines = [f"alloc {0x1000 * (index + 1):#x} 512 {index}" for index in range(3 if has_backward else 2)]
+    warehouse = given(device=[rows.device(len(lines))], trace_event=rows.events(*lines), **rows.stacks(*stacks))
+    assert warehouse.rows("from span order by begin_event_ix")[0]["phase"] == phase

@@ -83,7 +83,7 @@ def write_pools(rows: Sequence[Row]) -> None:
     reserved = sum(row["held_bytes"] for row in rows)
     cells = [
         [
-            row["pool"],
+            row["pool"] if row["pool_kind"] == "default" else f"{row['pool']} {row['pool_kind']}",
             str(row["stream"]),
             "small" if row["is_small"] else "large",
             row["line"],
