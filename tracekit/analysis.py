@@ -52,8 +52,8 @@ def build(source: str | Path, tell: Tell = _silent) -> tuple[dict[str, Any], dic
     with paused():
         about, raw = _raw(source, tell)
         tell("replaying the allocator")
-        tables = raw | place(raw)
-    return about, _nothing(SPARSE_TABLES) | tables
+        tables = _nothing(SPARSE_TABLES) | raw | place(raw)
+    return about, {name: tables[name] for name in TABLES}
 
 
 def _raw(source: str | Path, tell: Tell) -> tuple[dict[str, Any], dict[str, pa.Table]]:
