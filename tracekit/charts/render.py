@@ -55,7 +55,7 @@ def render(chart: Picture, tables: Tables, suffix: str, *, dark: bool = False) -
     if suffix == ".svg":
         return vl_convert.vegalite_to_svg(drawn).encode()
     if suffix == ".png":
-        return vl_convert.vegalite_to_png(drawn, scale=1.5)
+        return vl_convert.vegalite_to_png(drawn, scale=1.2)
     return _page(chart, drawn).encode()
 
 
