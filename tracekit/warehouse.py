@@ -52,6 +52,7 @@ class Warehouse:
         run = self._connection.execute
         run("set enable_progress_bar = false")
         run("set python_enable_replacements = false")  # a query may not name a variable of the program
+        run("set asof_loop_join_threshold = 0")  # estimates mislead it: the loop can be a thousand times the merge
         run("set enable_external_access = false")
         for name in TABLES:
             source = sources.get(name) if name in SPARSE_TABLES else sources[name]

@@ -2,6 +2,7 @@
 -- layer: report
 -- grain: device
 -- reads: device, moment, span, trace_event, stack_label, replay
+-- stored: yes
 --   device: the device
 --   event_count: events in its trace
 --   step_count: training steps seen
