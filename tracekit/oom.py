@@ -30,7 +30,8 @@ def as_json(warehouse: Warehouse, device: int, count: int) -> list[Row]:
         count: how many of its requests failed; nothing is asked of a recording without one.
 
     Returns:
-        Rows of the view oom with ledger, twins, largest_free_bytes and settings (see `tried`) beside them.
+        Rows of the view oom with ledger, twins, largest_free_bytes and settings (see `tried`) beside them; settings
+        is empty where the program went on.
     """
     if not count:
         return []
@@ -48,7 +49,7 @@ def as_json(warehouse: Warehouse, device: int, count: int) -> list[Row]:
     ]
 
 
-def tried(warehouse: Warehouse, row: Row) -> list[Row]:
+def tried(warehouse: Warehouse, row: Row) -> list[Row] | None:
     """What a replay of the recording under other settings says of a request that failed.
 
     The limit is not in the file but lies between two numbers that are, so each setting is tried under both: one that
@@ -57,13 +58,13 @@ def tried(warehouse: Warehouse, row: Row) -> list[Row]:
 
     Returns:
         Dicts of name, passes (yes, perhaps or no) and peak_reserved_bytes (of the run that passes), those that pass
-        first.
+        first; None where the recording is too long to be replayed unasked.
     """
     from tracekit import what_if
 
     (events,) = warehouse.rows("select count(*) as n from trace_event where device = ?", [row["device"]])
     if events["n"] > MOST_REPLAYED:
-        return []
+        return None
     recording = what_if.recorded(warehouse, row["device"])
     names = ["", *what_if.SUGGESTED]
     lower = what_if.trials(recording, names, row["limit_from_bytes"])
@@ -150,6 +151,9 @@ def _twins(row: Row) -> list[str]:
 
 
 def _settings(row: Row) -> list[str]:
+    if row["settings"] is None:
+        command = f"tracekit replay DATASET --suggest --limit {row['limit_from_bytes']}"
+        return [f"no other settings were tried, as the recording has over {MOST_REPLAYED:,} events; to try: {command}"]
     passing = [one for one in row["settings"] if one["passes"] != "no"]
     told = [
         f"  {one['name']}: {'yes' if one['passes'] == 'yes' else 'if the limit allows'},"

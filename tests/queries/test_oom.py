@@ -149,3 +149,13 @@ def test_what_is_said(given: Given) -> None:
 
 def test_a_recording_without_a_failure_is_not_asked(given: Given) -> None:
     assert oom.as_json(given(device=[rows.device(0)]), 0, 0) == []
+
+
+def test_a_recording_too_long_to_be_tried_unasked_says_so(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oom, "MOST_REPLAYED", 2)
+    (row,) = oom.as_json(recording(given), 0, 1)
+    assert row["settings"] is None
+    assert oom.sentences(row)[-1] == (
+        "no other settings were tried, as the recording has over 2 events;"
+        f" to try: tracekit replay DATASET --suggest --limit {20 * MIB}"
+    )

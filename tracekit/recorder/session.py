@@ -34,6 +34,7 @@ from tracekit.units import parse_bytes
 OUTSIDE_STEPS = frozenset({"load_model", "warmup", "evaluate", "validate", "save"})
 """Phases that do not begin a step."""
 
+_ORIGIN = "begin"
 _MAX_MARKS = 2_000
 _MAX_ROLLS = 64
 _MAX_OUT_OF_MEMORY_DUMPS = 3
@@ -111,6 +112,7 @@ class Recorder:
         self.step_count = 0
         self.dumps: list[dict[str, Any]] = []
         self.out_of_memory: list[dict[str, Any]] = []
+        self._origins: list[Mark] = []  # what every other mark is counted from, so never let go
         self._marks: deque[Mark] = deque(maxlen=_MAX_MARKS)
         self._dropped_marks = 0
         self._rolls: deque[list[Row]] = deque(maxlen=_MAX_ROLLS)
@@ -270,8 +272,11 @@ class Recorder:
                 self._devices.update(self._door.devices_in_use())
             for device in sorted(self._devices):
                 mark = read_mark(self._door.stats(device), label, step, device, now, self._peak_since_us)
-                self._dropped_marks += len(self._marks) == _MAX_MARKS
-                self._marks.append(mark)
+                if label == _ORIGIN:
+                    self._origins.append(mark)
+                else:
+                    self._dropped_marks += len(self._marks) == _MAX_MARKS
+                    self._marks.append(mark)
                 found = mark if device == current else found
         except Exception as error:  # a device in error answers nothing; the program has troubles of its own then
             self._complain(f"no mark {label!r}: {type(error).__name__}: {error}")
@@ -280,7 +285,7 @@ class Recorder:
     @property
     def marks(self) -> list[Mark]:
         """The readings so far, oldest first."""
-        return list(self._marks)
+        return [*self._origins, *self._marks]
 
     def note(self, **facts: Any) -> None:
         """Keep facts of the program's own in capture.json: a loss, a parameter count."""
@@ -398,7 +403,7 @@ class Recorder:
             self._capture["begin_us"] = _now_us()
             self._capture["backend"] = self._door.backend()
             self._capture["devices"] = self._door.describe_devices()
-            self._read("begin", self._step)
+            self._read(_ORIGIN, self._step)
             self._write_capture()
         except Exception as error:
             self._complain(f"recording did not begin: {type(error).__name__}: {error}")
@@ -565,7 +570,7 @@ class Recorder:
             "dropped_mark_count": self._dropped_marks,
             "dropped_roll_count": self._dropped_rolls,
             "dropped_op_count": self._op_log.dropped_count if self._op_log else 0,
-            "marks": [mark.as_json() for mark in self._marks],
+            "marks": [mark.as_json() for mark in self.marks],
         }
         try:
             files.write_json(self.folder / files.CAPTURE, capture)
