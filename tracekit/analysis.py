@@ -23,6 +23,7 @@ from tracekit.flatten import flatten
 from tracekit.place import place
 from tracekit.schema import PLACED_TABLES, RECORDED_TABLES, SCHEMA_VERSION, SPARSE_TABLES, TABLES
 from tracekit.snapshot import read_snapshot
+from tracekit.terminal import some
 from tracekit.warehouse import Warehouse, fingerprint, stored_names, stored_tables
 
 Tell = Callable[[str], None]
@@ -192,7 +193,7 @@ def recordings(source: str, tell: Tell = _silent) -> list[Recording]:
     if not runs or runs == [path]:
         folder = dataset_folder(source)
         return [Recording(source, folder, folder.name)]
-    tell(f"{source} holds {len(runs):,} run folders: {', '.join(_short(runs, path))}")
+    tell(f"{source} holds {len(runs):,} run folders: {_names(runs, path)}")
     found: list[Recording] = []
     for run in runs:
         try:
@@ -211,9 +212,8 @@ def recordings(source: str, tell: Tell = _silent) -> list[Recording]:
     return found
 
 
-def _short(runs: list[Path], folder: Path) -> list[str]:
-    names = [str(run.relative_to(folder)) for run in runs]
-    return names if len(names) <= 12 else [*names[:6], "...", *names[-5:]]
+def _names(runs: list[Path], folder: Path) -> str:
+    return some([str(run.relative_to(folder)) for run in runs])
 
 
 def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = None) -> Warehouse:
@@ -260,7 +260,7 @@ def _refuse_several(path: Path) -> None:
     runs = [] if (path / dataset.MANIFEST).exists() else run_folder.find_runs(path)
     if runs:
         raise RunFolderError(
-            f"{path} holds {len(runs):,} run folders: {', '.join(_short(runs, path))}",
+            f"{path} holds {len(runs):,} run folders: {_names(runs, path)}",
             f"name one of them, such as {runs[0]}, or make a dataset of each with: tracekit analyze {path}",
         )
 

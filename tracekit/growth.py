@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.terminal import mib
+from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -62,7 +62,7 @@ def sentences(told: Row) -> list[str]:
         if not rows:
             continue
         held = sum(row["last_bytes"] for row in rows)
-        line = f"{verdict}: {_stacks(len(rows))}, {mib(held)} MiB ({held:,} bytes) at the last of them"
+        line = f"{verdict}: {_stacks(len(rows))}, {format_size(held)} at the last of them"
         if verdict == "grows":
             each = sum(row["growth_bytes"] for row in rows)
             line += f", {each:,} bytes more each step"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracekit.errors import QueryError
+from tracekit.terminal import some
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -91,7 +92,7 @@ def find_moments(warehouse: Warehouse, name: str, device: int | None = None) -> 
     ]
     if not found:
         there = list(dict.fromkeys(row["moment"] for row in rows if row["device"] in wanted))
-        raise QueryError(f"the recording has no moment {name!r}", f"it has: {_some(there)}, and event:N")
+        raise QueryError(f"the recording has no moment {name!r}", f"it has: {some(there)}, and event:N")
     return found
 
 
@@ -104,15 +105,11 @@ def _marked(warehouse: Warehouse, name: str, wanted: Container[int]) -> list[Mom
         there = list(dict.fromkeys(f"mark:{row['name']}" for row in rows))
         raise QueryError(
             f"the recording has no moment {name!r}",
-            f"its marks are: {_some(there)}" if there else "marks are left by the recorder, see: tracekit capture",
+            f"its marks are: {some(there)}" if there else "marks are left by the recorder, see: tracekit capture",
         )
     if not seated:
         raise QueryError(f"it is not known where {name} lies: {named[0]['problem']}", "name another moment, or event:N")
     return [Moment(device, name, event_ix) for device, event_ix in sorted(seated.items())]
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-5:]])
 
 
 def lines(warehouse: Warehouse, moment: Moment) -> list[Row]:

@@ -10,6 +10,7 @@ from typing import Any
 from tracekit import ledger
 from tracekit.ledger import Moment
 from tracekit.terminal import mib, printable
+from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -92,9 +93,10 @@ def sentences(row: Row) -> list[str]:
         where += f" in step {row['step']}"
     if row["phase"] is not None:
         where += f", {row['phase']}"
-    told = [f"out of memory at {where}: {_size(row['asked_bytes'])} requested by {asker}: {_OUTCOME[row['outcome']]}"]
+    asked = format_size(row["asked_bytes"])
+    told = [f"out of memory at {where}: {asked} requested by {asker}: {_OUTCOME[row['outcome']]}"]
     if row["outcome"] == "recovered":
-        told[0] += f", it then got {_size(row['next_bytes'])}"
+        told[0] += f", it then got {format_size(row['next_bytes'])}"
     told.append(
         f"live then {mib(row['active_bytes'])} MiB, free inside segments {mib(row['cached_bytes'])} MiB"
         f" (the largest usable piece {mib(row['largest_free_bytes'])} MiB), reserved {mib(row['reserved_bytes'])} MiB"
@@ -115,17 +117,18 @@ _OUTCOME = {
 
 
 def _verdict(row: Row) -> str:
-    needed = f"live and asked together are {_size(row['needed_bytes'])}"
+    needed = f"live and asked together are {format_size(row['needed_bytes'])}"
     if row["verdict"] == "fragmented":
         return (
-            f"fragmented: {needed}, and the recording has had {_size(row['limit_from_bytes'])} reserved before;"
+            f"fragmented: {needed}, and the recording has had {format_size(row['limit_from_bytes'])} reserved before;"
             " in one place, the free bytes would have served it"
         )
     if row["verdict"] == "full":
         return f"full: {needed}, and that much was refused"
     return (
         f"full or fragmented, the file cannot tell: {needed}, and the limit lies between"
-        f" {_size(row['limit_from_bytes'])} (reserved before) and {_size(row['limit_below_bytes'])} (refused)"
+        f" {format_size(row['limit_from_bytes'])} (reserved before)"
+        f" and {format_size(row['limit_below_bytes'])} (refused)"
     )
 
 
@@ -166,10 +169,6 @@ def _settings(row: Row) -> list[str]:
     if row["settings"]:
         return ["no allocator setting that was tried in a replay lets it pass"]
     return []
-
-
-def _size(count: int) -> str:
-    return f"{mib(count)} MiB ({count:,} bytes)"
 
 
 def _largest_free(warehouse: Warehouse, row: Row) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tracekit.errors import QueryError
 from tracekit.terminal import mib, printable
+from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -82,7 +83,7 @@ def sharers(warehouse: Warehouse, row: Row) -> list[Row]:
 def sentences(row: Row) -> list[str]:
     """The story in lines of text."""
     asker = printable(row["requested_by"]) if row["requested_by"] else "nobody the recording names"
-    size = f"{mib(row['requested_bytes'])} MiB ({row['requested_bytes']:,} bytes)"
+    size = f"{format_size(row['requested_bytes'])}"
     told = [f"allocation {row['allocation_id']}, device {row['device']}: {size} requested by {asker}"]
     if row["is_held_known"]:
         told.append(

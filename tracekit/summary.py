@@ -10,6 +10,7 @@ from typing import Any
 
 from tracekit.ledger import BESIDE
 from tracekit.terminal import brief, mib, printable
+from tracekit.units import format_size
 
 Row = dict[str, Any]
 
@@ -41,10 +42,9 @@ def lines(row: Row, source: str) -> list[str]:
             where += f", {row['peak_phase']}"
         told.append(f"{peak} {where}")
         asker = printable(row["requested_by"]) if row["requested_by"] else "a stack without frames"
-        told.append(f"set by a request for {mib(row['request_bytes'])} MiB ({row['request_bytes']:,} bytes) by {asker}")
+        told.append(f"set by a request for {format_size(row['request_bytes'])} by {asker}")
     told.append(
-        f"reserved {mib(row['peak_reserved_bytes'])} MiB then,"
-        f" {mib(row['highest_reserved_bytes'])} MiB ({row['highest_reserved_bytes']:,} bytes) at most"
+        f"reserved {mib(row['peak_reserved_bytes'])} MiB then, {format_size(row['highest_reserved_bytes'])} at most"
     )
     if row["oom_count"]:
         told.append(f"out of memory: {row['oom_count']:,} requests failed; see: tracekit ledger DATASET --at oom")

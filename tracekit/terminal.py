@@ -17,7 +17,6 @@ from tracekit.units import format_mib
 
 Row = Mapping[str, Any]
 
-FORMATS = ("table", "csv", "json")
 
 _WIDE = 10_000
 """Columns given to rich where output is no terminal: a pipe has no right margin, so nothing is cut or wrapped."""
@@ -28,7 +27,7 @@ def write_rows(rows: Sequence[Row], style: str, columns: Sequence[str] | None = 
 
     Args:
         rows: dicts of one shape.
-        style: one of `FORMATS`.
+        style: table, csv or json.
         columns: the columns to print, in order; those of the first row otherwise.
     """
     names = list(columns) if columns is not None else list(rows[0]) if rows else []
@@ -164,3 +163,8 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
     )
+
+
+def some(names: Sequence[str]) -> str:
+    """Names one after another; of more than twelve, the first and the last few."""
+    return ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-5:]])

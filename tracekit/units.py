@@ -46,3 +46,8 @@ def parse_bytes(text: str) -> int:
 def format_mib(count: int) -> str:
     """Print bytes as MiB with one decimal, the unit torch and nvidia-smi print in."""
     return f"{count / MIB:,.1f}"
+
+
+def format_size(count: int) -> str:
+    """Print bytes for a person who may want to check them: MiB, and exactly."""
+    return f"{format_mib(count)} MiB ({count:,} bytes)"

@@ -79,38 +79,27 @@ begin_mark as (
 ),
 
 compared as (
-    select device, mark_ix, name, event_ix, 'allocated_bytes' as counter, allocated_bytes as torch_bytes, account_allocated_bytes as account_bytes
-    from placed
-    union all
-    select device, mark_ix, name, event_ix, 'active_bytes' as counter, active_bytes as torch_bytes, account_active_bytes as account_bytes
-    from placed
-    union all
-    select device, mark_ix, name, event_ix, 'requested_bytes' as counter, requested_bytes as torch_bytes, account_requested_bytes as account_bytes
-    from placed
-    union all
-    select device, mark_ix, name, event_ix, 'reserved_bytes' as counter, reserved_bytes as torch_bytes, account_reserved_bytes as account_bytes
-    from placed
-    union all
     select
         placed.device,
         placed.mark_ix,
         placed.name,
         placed.event_ix,
-        'peak_allocated_bytes' as counter,
-        placed.peak_allocated_bytes as torch_bytes,
-        greatest(peak.allocated_bytes, case when placed.peak_since_us is null then begin_mark.peak_allocated_bytes end) as account_bytes
-    from placed
-    inner join peak on placed.mark_ix = peak.mark_ix
-    left join begin_mark on placed.device = begin_mark.device
-    union all
-    select
-        placed.device,
-        placed.mark_ix,
-        placed.name,
-        placed.event_ix,
-        'peak_reserved_bytes' as counter,
-        placed.peak_reserved_bytes as torch_bytes,
-        greatest(peak.reserved_bytes, case when placed.peak_since_us is null then begin_mark.peak_reserved_bytes end) as account_bytes
+        unnest([
+            {'counter': 'allocated_bytes', 'torch_bytes': placed.allocated_bytes, 'account_bytes': placed.account_allocated_bytes},
+            {'counter': 'active_bytes', 'torch_bytes': placed.active_bytes, 'account_bytes': placed.account_active_bytes},
+            {'counter': 'requested_bytes', 'torch_bytes': placed.requested_bytes, 'account_bytes': placed.account_requested_bytes},
+            {'counter': 'reserved_bytes', 'torch_bytes': placed.reserved_bytes, 'account_bytes': placed.account_reserved_bytes},
+            {
+                'counter': 'peak_allocated_bytes',
+                'torch_bytes': placed.peak_allocated_bytes,
+                'account_bytes': greatest(peak.allocated_bytes, case when placed.peak_since_us is null then begin_mark.peak_allocated_bytes end)
+            },
+            {
+                'counter': 'peak_reserved_bytes',
+                'torch_bytes': placed.peak_reserved_bytes,
+                'account_bytes': greatest(peak.reserved_bytes, case when placed.peak_since_us is null then begin_mark.peak_reserved_bytes end)
+            }
+        ], recursive := true)
     from placed
     inner join peak on placed.mark_ix = peak.mark_ix
     left join begin_mark on placed.device = begin_mark.device

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tracekit.charts import axis, theme, words
 from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, without_events
-from tracekit.units import format_mib
+from tracekit.units import format_mib, format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -223,7 +223,7 @@ def describe(tables: Tables) -> str:
     rows, rest = tables["allocation"].to_pylist(), tables["rest"].to_pylist()
     counts = {row["bucket"]: row["allocation_count"] for row in rest}
     told = "; ".join(
-        f"{words.size(row['requested_bytes'])} of {row['bucket']}, requested by {words.asker(row)}" for row in rows[:4]
+        f"{format_size(row['requested_bytes'])} of {row['bucket']}, requested by {words.asker(row)}" for row in rows[:4]
     )
     more = f" {sum(counts.values()):,} smaller ones are summed by bucket." if counts else ""
     smallest = f", of {format_mib(rows[-1]['held_bytes'])} MiB and more" if rows else ""

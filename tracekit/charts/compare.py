@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tracekit.charts import axis, theme, words
 from tracekit.charts.chart import Chart, Request, Tables, empty, moment_of
+from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -92,7 +93,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         title=alt.Title(
             "Two accounts, line by line",
             subtitle=[
-                f"{row['label']}: {words.where(row)}, {words.size(row['allocated_bytes'])} allocated" for row in sides
+                f"{row['label']}: {words.where(row)}, {format_size(row['allocated_bytes'])} allocated" for row in sides
             ],
         )
     )
@@ -140,8 +141,8 @@ def describe(tables: Tables) -> str:
     lines = [row for row in tables["compare"].to_pylist() if row["change_bytes"]]
     lines.sort(key=lambda row: -abs(row["change_bytes"]))
     told = (
-        f"{first['label']} ({words.where(first)}) has {words.size(first['allocated_bytes'])} allocated,"
-        f" {second['label']} ({words.where(second)}) {words.size(second['allocated_bytes'])}."
+        f"{first['label']} ({words.where(first)}) has {format_size(first['allocated_bytes'])} allocated,"
+        f" {second['label']} ({words.where(second)}) {format_size(second['allocated_bytes'])}."
     )
     if not lines:
         return f"{told} No line differs."
@@ -149,7 +150,7 @@ def describe(tables: Tables) -> str:
 
 
 def _change(row: Row) -> str:
-    return f"{row['bucket']} {'+' if row['change_bytes'] > 0 else '-'}{words.size(abs(row['change_bytes']))}"
+    return f"{row['bucket']} {'+' if row['change_bytes'] > 0 else '-'}{format_size(abs(row['change_bytes']))}"
 
 
 def why_not(warehouse: Warehouse, request: Request) -> str | None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tracekit.charts import theme, words
 from tracekit.charts.chart import DRAWN_WIDTH, Chart, Request, Tables, empty, moment_of
+from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -100,7 +101,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         title=alt.Title(
             "Who asked for what is held",
             subtitle=[
-                f"{words.where(moment)}: {words.size(whole)} requested; wider is more, the outermost call is on top",
+                f"{words.where(moment)}: {format_size(whole)} requested; wider is more, the outermost call is on top",
                 "click a frame to look into it, double-click to go back",
             ],
         )
@@ -115,7 +116,7 @@ def describe(tables: Tables) -> str:
         return f"At {words.where(moment)}, nothing is held."
     whole = max(row["requested_bytes"] for row in nodes)
     lines = [row for row in nodes if row["origin"] == "user" and not _is_passed_through(row, nodes)]
-    told = f"At {words.where(moment)}, {words.size(whole)} are requested."
+    told = f"At {words.where(moment)}, {format_size(whole)} are requested."
     if lines:
         told += (
             f" Lines of the user's own code with most beneath them: {words.largest(lines, 'label', 'requested_bytes')}."

@@ -14,8 +14,9 @@ import altair as alt
 import pyarrow as pa
 
 from tracekit import growth
-from tracekit.charts import axis, words
+from tracekit.charts import axis
 from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, without_events
+from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -133,7 +134,7 @@ def _verdict(rows: list[Row]) -> str:
     found = _growing(rows)
     if not found:
         return "nothing grows from step to step"
-    more = words.size(sum(row["change_bytes"] for row in found))
+    more = format_size(sum(row["change_bytes"] for row in found))
     grow = "1 stack grows" if len(found) == 1 else f"{len(found):,} stacks grow"
     return f"{grow}: {more} more at the last step than at the first"
 
@@ -144,7 +145,7 @@ def describe(tables: Tables) -> str:
     steps = sorted({row["step"] for row in rows})
     told = f"The beginnings of steps {steps[0]:,} to {steps[-1]:,}: {_verdict(rows)}."
     for row in _growing(rows)[:3]:
-        told += f" {row['line']}: {words.size(row['change_bytes'])} more, {row['allocation_count']:,} allocations."
+        told += f" {row['line']}: {format_size(row['change_bytes'])} more, {row['allocation_count']:,} allocations."
     return told
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tracekit.charts import axis, theme, words
 from tracekit.charts.chart import Chart, Request, Tables, empty, moment_of
+from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
 
 
@@ -53,8 +54,8 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         title=alt.Title(
             "Where every byte is",
             subtitle=[
-                f"{words.where(moment)}: {words.size(moment['allocated_bytes'])} allocated,",
-                f"{words.size(moment['reserved_bytes'])} reserved; the lines add up to it",
+                f"{words.where(moment)}: {format_size(moment['allocated_bytes'])} allocated,",
+                f"{format_size(moment['reserved_bytes'])} reserved; the lines add up to it",
             ],
         ),
     )
@@ -65,8 +66,8 @@ def describe(tables: Tables) -> str:
     (moment,) = tables["moment"].to_pylist()
     lines = tables["ledger"].to_pylist()
     return (
-        f"At {words.where(moment)}, {words.size(moment['allocated_bytes'])} are allocated and"
-        f" {words.size(moment['reserved_bytes'])} reserved. The largest lines of the ledger:"
+        f"At {words.where(moment)}, {format_size(moment['allocated_bytes'])} are allocated and"
+        f" {format_size(moment['reserved_bytes'])} reserved. The largest lines of the ledger:"
         f" {words.largest(lines, 'bucket', 'entry_bytes', 5)}."
     )
 

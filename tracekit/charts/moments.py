@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tracekit.charts import axis, theme, words
 from tracekit.charts.chart import Drawing, Picture, Row, Tables
+from tracekit.units import format_size
 
 
 def tables(rows: Sequence[Row], limit_bytes: int | None) -> dict[str, pa.Table]:
@@ -68,9 +69,9 @@ def describe(tables: Tables) -> str:
     totals = _totals(tables)
     moment = max(totals, key=lambda name: totals[name])
     lines = [row for row in tables["moments"].to_pylist() if row["moment"] == moment]
-    told = f"Highest at {moment}, {words.size(totals[moment])}: {words.largest(lines, 'bucket', 'requested_bytes', 3)}"
+    told = f"Highest at {moment}, {format_size(totals[moment])}: {words.largest(lines, 'bucket', 'requested_bytes', 3)}"
     for limit in _limits(tables):
-        told += f"; the limit is {words.size(limit)}"
+        told += f"; the limit is {format_size(limit)}"
     return told
 
 

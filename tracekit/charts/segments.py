@@ -18,7 +18,7 @@ from tracekit import ledger
 from tracekit.charts import axis, theme, words
 from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, empty
 from tracekit.ledger import Moment
-from tracekit.units import format_mib
+from tracekit.units import format_mib, format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -226,12 +226,12 @@ def describe(tables: Tables) -> str:
             row["size_bytes"] for row in pieces if row["panel_ix"] == panel["panel_ix"] and row["piece"] == "cached"
         ]
         one = (
-            f"{panel['label']} ({words.where(panel)}): {words.size(panel['reserved_bytes'])} reserved,"
-            f" {words.size(panel['reserved_bytes'] - panel['active_bytes'])} of it free,"
-            f" the largest free piece drawn {words.size(max(free, default=0))}"
+            f"{panel['label']} ({words.where(panel)}): {format_size(panel['reserved_bytes'])} reserved,"
+            f" {format_size(panel['reserved_bytes'] - panel['active_bytes'])} of it free,"
+            f" the largest free piece drawn {format_size(max(free, default=0))}"
         )
         if panel["asked_bytes"]:
-            one += f"; {words.size(panel['asked_bytes'])} were asked for in one piece"
+            one += f"; {format_size(panel['asked_bytes'])} were asked for in one piece"
         told.append(one + ".")
     return " ".join(told)
 

@@ -17,7 +17,7 @@ from tracekit import ledger
 from tracekit.charts import axis, stack, words
 from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, without_events
 from tracekit.errors import QueryError
-from tracekit.units import format_mib
+from tracekit.units import format_mib, format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -170,9 +170,9 @@ def describe(tables: Tables) -> str:
         return f"Step {number} has no marks."
     read, true, missed = _missed(marks)
     return (
-        f"Step {number} has {len(marks):,} marks. A reading shows {words.size(read['allocated_bytes'])} at most, at"
-        f" {read['mark']}; the true peak is {words.size(true['highest_bytes'] or 0)}, at event"
-        f" {true['highest_event_ix'] or 0:,}, requested by {words.asker(true)}: {words.size(missed)} are missed."
+        f"Step {number} has {len(marks):,} marks. A reading shows {format_size(read['allocated_bytes'])} at most, at"
+        f" {read['mark']}; the true peak is {format_size(true['highest_bytes'] or 0)}, at event"
+        f" {true['highest_event_ix'] or 0:,}, requested by {words.asker(true)}: {format_size(missed)} are missed."
     )
 
 

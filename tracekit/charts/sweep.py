@@ -19,10 +19,10 @@ import altair as alt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracekit.charts import axis, words
+from tracekit.charts import axis
 from tracekit.charts.chart import MOST_ROWS, Chart, Request, Tables
 from tracekit.errors import ChartError
-from tracekit.units import format_mib
+from tracekit.units import format_mib, format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -225,13 +225,13 @@ def describe(tables: Tables) -> str:
     told = [f"{len(reserved):,} values."]
     slope = _slope(line)
     if slope is not None:
-        told.append(f"Allocated grows by {words.size(slope)} for each one more.")
+        told.append(f"Allocated grows by {format_size(slope)} for each one more.")
     fitting = [row for row in reserved if row["fits"]]
     failing = [row for row in reserved if row["fits"] is False]
     if fitting:
         row = max(fitting, key=lambda one: one["position"])
         told.append(
-            f"The largest that fits is {row['value']} ({row['kind']}), {words.size(row['peak_bytes'])} reserved."
+            f"The largest that fits is {row['value']} ({row['kind']}), {format_size(row['peak_bytes'])} reserved."
         )
     if failing:
         row = min(failing, key=lambda one: one["position"])

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tracekit.charts import axis, stack, theme, words
 from tracekit.charts.chart import DRAWN_WIDTH, Chart, Drawing, Request, Tables, device_of, without_events
-from tracekit.units import format_mib
+from tracekit.units import format_mib, format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -297,7 +297,7 @@ def describe(tables: Tables) -> str:
     for row in marks:
         asked = "" if row["requested_by"] is None else f", requested by {row['requested_by']}"
         told.append(
-            f"{row['moment']}: {words.size(row['allocated_bytes'])} allocated at {words.where(row)}{asked},"
+            f"{row['moment']}: {format_size(row['allocated_bytes'])} allocated at {words.where(row)}{asked},"
             f" {format_mib(row['reserved_bytes'])} MiB reserved."
         )
     highest = [row for row in tables["bucket"].to_pylist() if row["highest_bytes"]]

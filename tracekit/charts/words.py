@@ -1,4 +1,4 @@
-"""Words that charts share: a moment, a size, a list of the largest lines.
+"""Words that charts share: a moment, who asked, a list of the largest lines.
 
 Numbers come finished; nothing is drawn here.
 """
@@ -11,11 +11,6 @@ from typing import Any
 from tracekit.units import format_mib
 
 Row = dict[str, Any]
-
-
-def size(count: int) -> str:
-    """Bytes for a person who may want to check them: MiB, and exactly."""
-    return f"{format_mib(count)} MiB ({count:,} bytes)"
 
 
 def where(row: Row) -> str:

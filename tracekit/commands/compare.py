@@ -83,7 +83,8 @@ def _mib(count: int | None) -> str:
 
 
 def _first(row: Row | None) -> str:
-    from tracekit.terminal import mib, printable
+    from tracekit.terminal import printable
+    from tracekit.units import format_size
 
     if row is None:
         return "they do not diverge"
@@ -92,7 +93,6 @@ def _first(row: Row | None) -> str:
     asker = f" by {printable(row['requested_by'])}" if row["requested_by"] else ""
     line = f" ({printable(row['user_frame'])})" if row["user_frame"] else ""
     at = "before the first event" if row["birth_event_ix"] is None else f"at event {row['birth_event_ix']:,}"
-    return (
-        f"first divergence: {row['kind']}: {mib(row['requested_bytes'])} MiB ({row['requested_bytes']:,} bytes)"
-        f" asked for {at}{asker}{line}" + (f", {', '.join(where)}" if where else "")
+    return f"first divergence: {row['kind']}: {format_size(row['requested_bytes'])} asked for {at}{asker}{line}" + (
+        f", {', '.join(where)}" if where else ""
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from tracekit import terminal
 from tracekit.terminal import mib, printable
+from tracekit.units import format_size
 
 Row = dict[str, Any]
 
@@ -68,7 +69,7 @@ def oom_sentences(oom: Row) -> list[str]:
     if oom["phase"] is not None:
         where += f", {oom['phase']}"
     asker = f" by {printable(oom['requested_by'])}" if oom["requested_by"] else ""
-    told = [f"{where}: asked for {mib(oom['request_bytes'])} MiB ({oom['request_bytes']:,} bytes){asker}"]
+    told = [f"{where}: asked for {format_size(oom['request_bytes'])}{asker}"]
     told.append(
         f"then {mib(oom['allocated_bytes'])} MiB were allocated and {mib(oom['reserved_bytes'])} MiB reserved,"
         f" after {mib(oom['released_bytes'])} MiB of idle segments had been given back"
