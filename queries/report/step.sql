@@ -1,14 +1,16 @@
--- One mark of one training step of one device: a phase or a layer begins. What a reading there shows, by bucket, and what
--- the truth was since the mark before it.
+-- One mark of one training step of one device: a phase or a layer begins, or the recorder took a reading. What a reading
+-- there shows, by bucket, and what the truth was since the mark before it.
 -- layer: report
 -- grain: mark_ix
--- reads: device, span, allocation, allocation_layer, account_at, running_bytes, trace_event, stack_shown
+-- reads: device, span, allocation, allocation_layer, mark, mark_seat, account_at, running_bytes, trace_event, stack_shown
 -- parameters: of_device, of_step
 --   mark_ix: its place in the step, counted from 0
 --   event_ix: the last event before it: the reading is the state after that
---   mark: what begins or ends there
+--   mark: what begins or ends there, or what the program calls it
 --   phase: the phase it lies in
 --   layer_ix: the layer that begins; null for other marks
+--   reading: names of the recorder's readings that were taken there; null where none was
+--   reading_bytes: what torch itself had counted as allocated then
 --   allocated_bytes: what a reading there shows
 --   active_bytes: those, and blocks waiting for another stream
 --   reserved_bytes: bytes in segments
@@ -65,6 +67,40 @@ ended as (
     group by born.begin_event_ix, born.phase
 ),
 
+-- what the recorder read within the step; a name may be a megabyte long, so it is cut before anything looks at it
+reading as (
+    select
+        mark_seat.event_ix,
+        mark_seat.mark_ix,
+        regexp_replace(left(mark_seat.name, 60), '[\x00-\x1f\x7f-\x9f]', '�', 'g') as name,
+        mark.allocated_bytes
+    from mark_seat
+    inner join mark on mark_seat.mark_ix = mark.mark_ix
+    where
+        mark_seat.device = of_device
+        and mark_seat.event_ix between (select min(run.begin_event_ix) - 1 from run) and (select max(run.end_event_ix) - 1 from run)
+),
+
+-- the recorder names a reading by the phase that ends there; any other name is the program's own
+named as (
+    select
+        *,
+        not regexp_matches(name, '^(begin|load_model|(\d+\.)?(data|forward|backward|optimizer|zero_grad|end))$') as is_own,
+        regexp_replace(regexp_replace(name, '^\d+\.', ''), '^(data|forward|backward|optimizer|zero_grad)$', 'end of \1') as mark
+    from reading
+),
+
+read_at as (
+    select
+        event_ix,
+        left(string_agg(name, ', ' order by mark_ix), 200) as reading,
+        max(allocated_bytes) as reading_bytes,
+        arg_max(mark, {'is_own': is_own, 'mark_ix': mark_ix}) as mark,
+        bool_or(is_own) as is_own
+    from named
+    group by event_ix
+),
+
 listed as (
     select begin_event_ix - 1 as event_ix, coalesce(phase, 'other') as mark, phase, null as layer_ix, 1 as mark_order from run
     union all
@@ -74,10 +110,14 @@ listed as (
     union all
     select max(end_event_ix) - 1 as event_ix, 'end' as mark, null as phase, null as layer_ix, 0 as mark_order from run
     having count(*) > 0
+    union all
+    -- a name of the program's own says more than that of a boundary, and this more than the recorder's
+    select read_at.event_ix, read_at.mark, run.phase, null as layer_ix, case when read_at.is_own then 4 else -1 end as mark_order
+    from read_at
+    asof inner join run on read_at.event_ix >= run.begin_event_ix - 1
 ),
 
--- marks at the same place are one; of very many, as many as a picture can hold
-placed as materialized (
+together as (
     select
         event_ix,
         arg_max(mark, mark_order) as mark,
@@ -85,9 +125,20 @@ placed as materialized (
         arg_max(layer_ix, mark_order) as layer_ix
     from listed
     group by event_ix
+),
+
+-- marks at the same place are one; of very many, as many as a picture can hold, and the highest that was read
+placed as materialized (
+    select
+        together.*,
+        read_at.reading,
+        read_at.reading_bytes
+    from together
+    left join read_at on together.event_ix = read_at.event_ix
     qualify
-        row_number() over (order by event_ix) % (count(*) over () // 1000 + 1) = 0
-        or row_number() over (order by event_ix desc) = 1
+        row_number() over (order by together.event_ix) % (count(*) over () // 1000 + 1) = 0
+        or row_number() over (order by together.event_ix desc) = 1
+        or row_number() over (order by read_at.reading_bytes desc nulls last, together.event_ix) = 1
 ),
 
 numbered as materialized (
@@ -125,6 +176,8 @@ select
     numbered.mark,
     numbered.phase,
     numbered.layer_ix,
+    numbered.reading,
+    numbered.reading_bytes,
     account.allocated_bytes,
     account.active_bytes,
     account.reserved_bytes,

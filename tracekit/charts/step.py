@@ -1,6 +1,7 @@
 """`step`: one training step as readings at its marks see it, against what was true between them.
 
-Marks are where phases and layers begin; the rows are made by queries/report/step.sql.
+Marks are where phases and layers begin and where the recorder took a reading; the rows are made by
+queries/report/step.sql.
 """
 
 # pyarrow's and altair's stubs leave many generics open:
@@ -23,7 +24,8 @@ from tracekit.warehouse import Warehouse
 Row = dict[str, Any]
 
 _WIDTH = 760
-_MOST_NAMES = 40
+_MOST_NAMES = 56
+"""Marks whose names have room below the picture; of more, every second has its name, or every third."""
 
 
 def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
@@ -67,8 +69,9 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     read, most = axis.mib_text("datum.allocated_bytes"), axis.mib_text("datum.highest_bytes")
     told = (
         "['mark ' + datum.mark_ix + ': ' + datum.mark + (isValid(datum.phase) && datum.phase != datum.mark"
-        " ? ' of ' + datum.phase : ''),"
-        f" 'a reading shows ' + {read} + ' allocated',"
+        " ? ', ' + datum.phase : ''),"
+        " (isValid(datum.reading) ? 'the recorder read ' : 'a reading shows ')"
+        f" + {read} + ' allocated',"
         f" (isValid(datum.highest_bytes) ? 'since the mark before: ' + {most} : ''),"
         " (isValid(datum.requested_by) ? 'asked for by ' + datum.requested_by : '')]"
     )
@@ -99,15 +102,14 @@ def _mountain(marks: list[Row], buckets: list[str], highest: int) -> Drawing:
     told = [
         alt.Tooltip("mark:N"),
         alt.Tooltip("phase:N"),
+        alt.Tooltip("reading:N", title="read by the recorder"),
         alt.Tooltip("allocated_bytes:Q", title="a reading shows", format=","),
         alt.Tooltip("highest_bytes:Q", title="the most since the mark before", format=","),
         alt.Tooltip("highest_event_ix:Q", title="at event", format=","),
         alt.Tooltip("requested_by:N", title="asked for by"),
         alt.Tooltip("user_frame:N", title="in"),
     ]
-    between = rows.transform_filter("isValid(datum.highest_bytes)").transform_calculate(
-        from_ix="datum.mark_ix - 1", middle="datum.mark_ix - 0.5"
-    )
+    between = rows.transform_filter("isValid(datum.highest_bytes)").transform_calculate(from_ix="datum.mark_ix - 1")
     missed = between.mark_rect(style="missed").encode(
         x=alt.X("from_ix:Q"),
         x2="mark_ix:Q",
@@ -118,11 +120,16 @@ def _mountain(marks: list[Row], buckets: list[str], highest: int) -> Drawing:
     most = between.mark_rule(style="peak", strokeWidth=2).encode(
         x="from_ix:Q", x2="mark_ix:Q", y=alt.Y("highest_bytes:Q", scale=scale), tooltip=told
     )
-    readings = rows.mark_point(size=16, opacity=1).encode(x=at, y=alt.Y("allocated_bytes:Q", scale=scale), tooltip=told)
+    readings = rows.mark_point(opacity=1).encode(
+        x=at,
+        y=alt.Y("allocated_bytes:Q", scale=scale),
+        size=alt.condition("isValid(datum.reading)", alt.value(54), alt.value(16)),
+        tooltip=told,
+    )
     every = len(marks) // _MOST_NAMES + 1
     names = (
         rows.transform_filter(f"datum.mark_ix % {every} == 0")
-        .mark_text(angle=300, align="right", baseline="middle", dx=-6, y="height", fontSize=10)
+        .mark_text(angle=300, align="right", baseline="middle", dx=-6, y="height", fontSize=10, limit=110)
         .encode(x=at, text="mark:N")
     )
     here = rows.transform_filter("datum.mark_ix == step_mark").mark_rule(strokeDash=[2, 2]).encode(x=at)
@@ -132,33 +139,48 @@ def _mountain(marks: list[Row], buckets: list[str], highest: int) -> Drawing:
     pointed = (
         between.transform_filter(f"datum.mark_ix == {peak['mark_ix'] if peak else -1}")
         .transform_calculate(label=label)
-        .mark_text(style="peak", align="right" if is_right else "left", dy=-9, dx=14 if is_right else -14)
-        .encode(x="middle:Q", y=alt.Y("highest_bytes:Q", scale=scale), text="label:N")
+        .mark_text(style="peak", align="right" if is_right else "left", dy=-9, dx=-4 if is_right else 4)
+        .encode(x="mark_ix:Q" if is_right else "from_ix:Q", y=alt.Y("highest_bytes:Q", scale=scale), text="label:N")
     )
     return alt.layer(areas, missed, most, readings, names, here, pointed, width=_WIDTH, height=360)
 
 
 def _chosen(marks: list[Row]) -> int:
     """The mark whose account stands beside at first: the one whose reading is the highest."""
-    return max(marks, key=lambda row: row["allocated_bytes"], default={"mark_ix": 0})["mark_ix"]
+    return _highest_read(marks)["mark_ix"] if marks else 0
+
+
+def _highest_read(marks: list[Row]) -> Row:
+    """The mark with the highest reading: of those that the recorder took, where it took any."""
+    taken = [row for row in marks if row["reading"] is not None]
+    return max(taken or marks, key=_read_bytes)
+
+
+def _read_bytes(mark: Row) -> int:
+    """What a reading at a mark shows: torch's own number where the recorder took one, else what it would have shown."""
+    return mark["allocated_bytes"] if mark["reading_bytes"] is None else mark["reading_bytes"]
 
 
 def _missed(marks: list[Row]) -> tuple[Row, Row, int]:
     """The highest reading, the mark before which the truth was highest, and how much lies between them."""
-    read = max(marks, key=lambda row: row["allocated_bytes"])
+    read = _highest_read(marks)
     true = max(marks, key=lambda row: row["highest_bytes"] or 0)
-    return read, true, max((true["highest_bytes"] or 0) - read["allocated_bytes"], 0)
+    return read, true, max((true["highest_bytes"] or 0) - _read_bytes(read), 0)
 
 
 def _subtitle(marks: list[Row]) -> list[str]:
     if not marks:
         return []
     read, true, missed = _missed(marks)
-    begins = "phases and layers" if any(row["layer_ix"] is not None for row in marks) else "phases"
-    true_mib, read_mib = format_mib(true["highest_bytes"] or 0), format_mib(read["allocated_bytes"])
+    begins = "phases and layers begin" if any(row["layer_ix"] is not None for row in marks) else "phases begin"
+    whose = "readings"
+    if read["reading"] is not None:
+        begins += " and the recorder took a reading (the large points)"
+        whose = "the recorder's readings"
+    true_mib, read_mib = format_mib(true["highest_bytes"] or 0), format_mib(_read_bytes(read))
     return [
-        f"{len(marks):,} marks, where {begins} begin; red: the most allocated between two, which no reading sees",
-        f"readings reach {read_mib} MiB, the truth {true_mib}: they miss {format_mib(missed)} MiB",
+        f"{len(marks):,} marks, where {begins}; red: the most allocated between two, which no reading sees",
+        f"{whose} reach {read_mib} MiB, the truth {true_mib}: they miss {format_mib(missed)} MiB",
     ]
 
 
@@ -169,10 +191,16 @@ def describe(tables: Tables) -> str:
     if not marks:
         return f"Step {number} has no marks."
     read, true, missed = _missed(marks)
+    taken = sum(1 for row in marks if row["reading"] is not None)
+    told = f"Step {number} has {len(marks):,} marks. A reading shows"
+    if taken:
+        told = (
+            f"Step {number} has {len(marks):,} marks, and at {taken:,} of them the recorder took a reading. These show"
+        )
     return (
-        f"Step {number} has {len(marks):,} marks. A reading shows {format_size(read['allocated_bytes'])} at most, at"
-        f" {read['mark']}; the true peak is {format_size(true['highest_bytes'] or 0)}, at event"
-        f" {true['highest_event_ix'] or 0:,}, requested by {words.asker(true)}: {format_size(missed)} are missed."
+        f"{told} {format_size(_read_bytes(read))} at most, at {read['reading'] or read['mark']}; the true peak is"
+        f" {format_size(true['highest_bytes'] or 0)}, at event {true['highest_event_ix'] or 0:,}, requested by"
+        f" {words.asker(true)}: {format_size(missed)} are missed."
     )
 
 

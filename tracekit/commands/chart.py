@@ -22,7 +22,9 @@ from tracekit.commands import options
     help="What to write; its suffix says how: .html (to look into), .svg, .png, or .json (Vega-Lite with its data).",
 )
 @click.option(
-    "--at", metavar="MOMENT", help="peak, end, start, oom, step:N or event:N; each chart has its own usual one."
+    "--at",
+    metavar="MOMENT",
+    help="peak, end, start, oom, step:N, event:N or mark:NAME; each chart has its own usual one.",
 )
 @click.option("--against", metavar="DATASET", help="The other side of `compare`; two moments of one dataset otherwise.")
 @click.option("--against-at", metavar="MOMENT", help="The moment of the other side of `compare`.")
