@@ -22,6 +22,7 @@ from tracekit.warehouse import Warehouse
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 CAPTURES = SHARED / "captures"
+PUBLIC = SHARED / "public-snapshots"
 GENERATOR = SHARED / "tools" / "gen_snapshot.py"
 
 BUCKET_OF_ROLE = {
@@ -204,6 +205,10 @@ def table() -> Iterable[tuple[str, Score]]:
             if facts.get("saved"):
                 yield name, saved_score(warehouse, facts)
             yield name, unattributed_at_peak(warehouse)
+    for path in sorted(PUBLIC.glob("*.pickle.xz")):
+        with opened(path) as warehouse:
+            score = unattributed_at_peak(warehouse)
+        yield path.name.removesuffix(".pickle.xz"), replace(score, what="explained at the peak, public snapshots")
     for options in ((), ("--leak-every", "2"), ("--preexisting",), ("--ring",)):
         for stacks in ("all", "python"):
             with tempfile.TemporaryDirectory() as folder:

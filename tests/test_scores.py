@@ -14,6 +14,7 @@ import pytest
 from benchmarks import scores
 from tests.conftest import captures, recording_name
 
+PUBLIC = captures("public-snapshots")
 ALL = [recording_name(path) for path in captures()]
 WITH_TENSORS = [name for name in ALL if name not in scores.CANNOT_TELL and scores.facts_of(name).get("tensors")]
 
@@ -87,3 +88,10 @@ def test_nothing_is_unattributed_at_the_peak(name: str) -> None:
     # without C++ frames the autograd thread's stacks are empty, and half a percent may stay open
     allowed = 0 if found.has_cpp else 0.005 * found.explained.total_bytes
     assert found.explained.total_bytes - found.explained.right_bytes <= allowed
+
+
+@pytest.mark.parametrize("path", PUBLIC, ids=[recording_name(path) for path in PUBLIC])
+def test_at_most_half_a_percent_of_a_public_snapshot_is_unattributed_at_its_peak(path: Path) -> None:
+    with scores.opened(path) as warehouse:
+        explained = scores.unattributed_at_peak(warehouse)
+    assert explained.total_bytes - explained.right_bytes <= 0.005 * explained.total_bytes

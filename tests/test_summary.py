@@ -120,3 +120,17 @@ def test_three_sentences_say_how_high_of_what_and_at_what_price() -> None:
 )
 def test_what_is_not_known_is_not_said(changes: dict[str, Any], index: int, sentence: str) -> None:
     assert said(**changes)[index] == sentence
+
+
+def test_an_account_says_what_it_rests_on_and_what_compiled_code_hides() -> None:
+    evidence = [{"evidence": "stack", "requested_bytes": 3 * MIB}, {"evidence": "none", "requested_bytes": MIB}]
+    assert summary.basis(evidence, ["stack"], 0) == [
+        "the labels rest on: stack 3.0 MiB (75.0 %), nothing 1.0 MiB (25.0 %)",
+        "phases are told by stacks",
+    ]
+    assert summary.basis(evidence, ["stack"], 2 * MIB)[2:] == [
+        (
+            "code that torch.compile generated asked for 2.0 MiB of this: its stacks name lines and no operators, so"
+            " what a compiled loss made is in activation and the temporaries (see --by user-line)"
+        )
+    ]

@@ -159,6 +159,18 @@ def evidence(warehouse: Warehouse, moment: Moment) -> list[Row]:
     return warehouse.rows("from evidence_at(?, ?)", [moment.device, moment.event_ix])
 
 
+def compiled_bytes(warehouse: Warehouse, moment: Moment) -> int:
+    """Bytes requested by code that torch.compile generated and held at a moment, where no loss is told apart in them.
+
+    A stack of compiled code names the line of the program and no operator, and one such function may run a model's
+    layers and its loss alike. Zero where the bucket logits_and_loss holds something: then the loss was not compiled.
+    """
+    rows = lines_by(warehouse, moment, ["library", "bucket"])
+    if any(row["bucket"] == "logits_and_loss" and row["requested_bytes"] for row in rows):
+        return 0
+    return sum(row["requested_bytes"] for row in rows if row["library"] == "inductor")
+
+
 def phase_evidence(warehouse: Warehouse, device: int) -> list[str]:
     """What told the phases of a device: annotation, stack or pattern, those that told any; see the view span."""
     rows = warehouse.rows(
@@ -166,6 +178,11 @@ def phase_evidence(warehouse: Warehouse, device: int) -> list[str]:
         [device],
     )
     return [row["phase_evidence"] for row in rows]
+
+
+def basis(warehouse: Warehouse, moment: Moment) -> tuple[list[Row], list[str], int]:
+    """What the account at a moment rests on: `evidence`, `phase_evidence` and `compiled_bytes`."""
+    return evidence(warehouse, moment), phase_evidence(warehouse, moment.device), compiled_bytes(warehouse, moment)
 
 
 def as_json(warehouse: Warehouse) -> list[Row]:
@@ -199,6 +216,7 @@ def as_json(warehouse: Warehouse) -> list[Row]:
             "ledger": lines(warehouse, peaks[row["device"]]),
             "evidence": evidence(warehouse, peaks[row["device"]]),
             "phase_evidence": phase_evidence(warehouse, row["device"]),
+            "compiled_bytes": compiled_bytes(warehouse, peaks[row["device"]]),
         }
         for row in told
     ]

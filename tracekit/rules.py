@@ -30,7 +30,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "free_phase": ("load", "data", "forward", "backward", "optimizer", "zero_grad", "other"),
     "lifetime": ("momentary", "later_phase", "later_step", "kept", "unknown"),
     "module_part": ("parameter", "buffer"),
-    "size_like": ("loss", "workspace", "summand"),
+    "size_like": ("loss", "workspace", "summand", "parameter_set"),
     "origin": ("recorded", "opening"),
     "tensor_role": ("parameter", "buffer", "gradient", "optimizer_state"),
     "evidence": ("identity", "stack", "lifetime", "size"),

@@ -52,6 +52,23 @@ def lines(row: Row, source: str) -> list[str]:
     return told
 
 
+def basis(evidence: Sequence[Row], phases: Sequence[str], compiled_bytes: int) -> list[str]:
+    """What an account rests on, in sentences: its labels, its phases, and what compiled code hides where it does.
+
+    Args:
+        evidence: see `tracekit.ledger.evidence`.
+        phases: see `tracekit.ledger.phase_evidence`.
+        compiled_bytes: see `tracekit.ledger.compiled_bytes`.
+    """
+    told = [evidence_line(evidence), phase_line(phases)]
+    if compiled_bytes:
+        told.append(
+            f"code that torch.compile generated asked for {mib(compiled_bytes)} MiB of this: its stacks name lines and"
+            " no operators, so what a compiled loss made is in activation and the temporaries (see --by user-line)"
+        )
+    return told
+
+
 def evidence_line(rows: Sequence[Row]) -> str:
     """How many bytes rest on each kind of evidence, in a sentence."""
     total = sum(row["requested_bytes"] for row in rows)

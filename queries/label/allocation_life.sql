@@ -12,7 +12,7 @@
 --   free_phase: the phase it was dropped in; of its twin in another step where the recording ends before it is
 --   lifetime: momentary (dropped in the phase and step of its birth), later_phase (in the same step), later_step, kept (alive when the recording ends) or unknown (born before it began, without a stack)
 --   is_twin_lifetime: whether free_phase and lifetime are those of its twin, the same allocation in another step
---   size_like: loss, where it has the bytes of the largest allocation of a loss in some step; workspace, where it has the bytes of a cuBLAS workspace, no telling stack, and no like in its phase; summand, where it is alive when the engine adds up two gradients of its bytes, and the last such to be born
+--   size_like: loss, where it has the bytes of the largest allocation of a loss in some step; workspace, where it has the bytes of a cuBLAS workspace, no telling stack, and no like in its phase; summand, where it is alive when the engine adds up two gradients of its bytes, and the last such to be born; parameter_set, where its stack made and kept as many as the model has parameters, of the same bytes each
 --   tensor_role: parameter, buffer, gradient or optimizer_state, where the recorder's roll names it
 --   module_part: parameter or buffer, where the stack of a load tells nothing and others do, see load_part
 with recorder as (
@@ -184,6 +184,47 @@ workspace_size as (
         and not coalesce(stack_label.has_cpp, false)
         and not list_has_any(coalesce(stack_label.roles, []), ['module_convert', 'module_init', 'optimizer', 'data_loader'])
     qualify count(*) over (partition by lived.device, lived.requested_bytes, lived.phase, lived.stack_id) = 1
+),
+
+-- torch's Module._apply treats parameters before buffers, on a lower line
+moved as (
+    select
+        lived.device,
+        lived.requested_bytes,
+        stack_label.apply_line = min(stack_label.apply_line) over (partition by lived.device) as is_parameter
+    from lived
+    inner join stack_label on lived.stack_id = stack_label.stack_id
+    where lived.lifetime = 'kept' and list_contains(stack_label.roles, 'module_convert')
+),
+
+model as (
+    select
+        device,
+        list(requested_bytes order by requested_bytes) as every_bytes
+    from moved
+    where is_parameter
+    group by device
+    having count(*) > 1
+),
+
+kept_by_stack as (
+    select
+        lived.device,
+        lived.stack_id,
+        list(lived.requested_bytes order by lived.requested_bytes) as every_bytes
+    from lived
+    inner join stack_label on lived.stack_id = stack_label.stack_id
+    where lived.lifetime = 'kept' and not list_contains(stack_label.roles, 'module_convert')
+    group by lived.device, lived.stack_id
+),
+
+-- state of an optimizer that the program wrote itself, which no role of a frame tells
+parameter_set as (
+    select
+        kept_by_stack.device,
+        kept_by_stack.stack_id
+    from kept_by_stack
+    inner join model on kept_by_stack.device = model.device and kept_by_stack.every_bytes = model.every_bytes
 )
 
 select
@@ -200,6 +241,7 @@ select
         when loss_size.requested_bytes is not null then 'loss'
         when workspace_size.allocation_id is not null then 'workspace'
         when summand.allocation_id is not null then 'summand'
+        when parameter_set.stack_id is not null and lived.lifetime = 'kept' then 'parameter_set'
     end as size_like,
     allocation_tensor.role as tensor_role,
     load_part.module_part
@@ -209,6 +251,7 @@ left join twin on lived.allocation_id = twin.allocation_id
 left join loss_size on lived.device = loss_size.device and lived.requested_bytes = loss_size.requested_bytes
 left join workspace_size on lived.allocation_id = workspace_size.allocation_id
 left join summand on lived.allocation_id = summand.allocation_id
+left join parameter_set on lived.device = parameter_set.device and lived.stack_id = parameter_set.stack_id
 left join load_part on lived.allocation_id = load_part.allocation_id
 left join allocation_tensor on lived.allocation_id = allocation_tensor.allocation_id
 order by lived.allocation_id

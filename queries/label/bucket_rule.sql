@@ -91,6 +91,7 @@ from (
     -- the rest
     ('loaded_buffer', 690, 'buffer', 'lifetime', null, null, null, 'load', null, 'kept|later_phase|later_step', null, 'buffer', null, null, 'born while the model is loaded, and kept; never gets a gradient or optimizer state'),
     ('loaded', 700, 'parameter', 'lifetime', null, null, null, 'load', null, 'kept|later_phase|later_step', null, null, null, null, 'born while the model is loaded, and kept'),
+    ('kept_beside_parameters', 705, 'optimizer_state', 'size', null, null, null, 'data|other|zero_grad', null, 'kept', null, null, 'parameter_set', null, 'one of a set with the bytes of the model''s parameters, made by one line of the program and kept: state of an optimizer of its own, or averages of the weights'),
     ('between', 710, 'forward_temporary', 'lifetime', null, null, null, 'load|other|zero_grad', null, 'momentary', null, null, null, null, 'born and freed between two phases'),
     ('before_recording', 900, 'before_recording', 'lifetime', null, null, null, null, null, null, null, null, null, 'opening', 'older than the recording, which does not say who asked'),
     ('unattributed', 999, 'unattributed', 'none', null, null, null, null, null, null, null, null, null, null, 'no rule explains it')

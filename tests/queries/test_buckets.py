@@ -281,7 +281,7 @@ CASES = [
     Case("unattributed", "unattributed", "nowhere"),
 ]
 
-TOLD_BY_OTHERS = {"summand", "loaded_buffer"}
+TOLD_BY_OTHERS = {"summand", "loaded_buffer", "kept_beside_parameters"}
 """Rules that rest on other allocations than the one they label; each has a test of its own below."""
 
 
@@ -513,3 +513,38 @@ def test_a_weight_of_a_workspaces_size_is_a_weight(given: Given) -> None:
         **rows.stacks([CONVERT, PARAMETER_LINE, USER]),
     )
     assert warehouse.rows("select distinct bucket from allocation_bucket") == [{"bucket": "parameter"}]
+
+
+@pytest.mark.parametrize(
+    ("kept", "rule"),
+    [
+        (["512", "2048"], "kept_beside_parameters"),  # in whatever order
+        (["2048"], "unattributed"),  # of one parameter alone nothing follows
+        (["2048", "512", "512"], "unattributed"),
+        (["2048", "1024"], "unattributed"),
+    ],
+)
+def test_what_a_line_keeps_one_of_for_each_parameter_is_optimizer_state(
+    given: Given, kept: list[str], rule: str
+) -> None:
+    """Moved to the device: parameters of 2,048 and 512 bytes, a buffer of 1,024; then one line keeps `kept`."""
+    lines = ["alloc 0x1000 2048 0", "alloc 0x2000 512 0", "alloc 0x3000 1024 1"]
+    lines += [f"alloc {0x4000 + 0x1000 * index:#x} {size} 2" for index, size in enumerate(kept)]
+    warehouse = given(
+        device=[rows.device(len(lines))],
+        trace_event=rows.events(*lines),
+        placement=rows.placements(
+            *(f"{line.split()[1]} {line.split()[2]} 2048 {index} - - {line[-1]}" for index, line in enumerate(lines))
+        ),
+        replay=[{"device": 0}],
+        annotation=rows.marks(
+            "1000 START model.cuda", "1025 END model.cuda", "1025 START zero_grad", "1095 END zero_grad"
+        ),
+        **rows.stacks(
+            [CONVERT, PARAMETER_LINE, USER],
+            [CONVERT, BUFFER_LINE, USER],
+            ["/home/someone/adam_forward.py:267 update", USER],
+        ),
+    )
+    found = warehouse.rows("select rule_id from allocation_bucket where birth_event_ix > 2")
+    assert {row["rule_id"] for row in found} == {rule}

@@ -99,3 +99,21 @@ def test_every_grouping_adds_up_to_the_account_by_bucket(small: Warehouse, by: s
     held = [line for line in ledger.lines(small, moment) if line["bucket"] not in beside]
     for count in ("requested_bytes", "held_bytes", "allocation_count"):
         assert sum(row[count] for row in rows_by) == sum(line[count] for line in held)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        ("/home/me/torchinductor_me/ab/cab.py:9 call", 700),  # compiled with the model: nothing tells it apart
+        ("torch/nn/functional.py:3494 cross_entropy", 0),  # not compiled: it has its own bucket
+    ],
+)
+def test_bytes_in_which_compiled_code_may_hide_a_loss(given: Given, loss: str, expected: int) -> None:
+    warehouse = given(
+        device=[rows.device(3)],
+        trace_event=rows.events("alloc 0x1000 400 0", "alloc 0x1200 300 1", "snapshot - 0"),
+        placement=rows.placements("0x1000 400 512 0 - - 0", "0x1200 300 512 1 - - 1"),
+        replay=[{"device": 0}],
+        **rows.stacks(["/home/me/torchinductor_me/ab/cab.py:7 call", CALL], [loss, CALL]),
+    )
+    assert ledger.compiled_bytes(warehouse, Moment(0, "event:1", 1)) == expected

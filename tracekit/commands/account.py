@@ -25,8 +25,7 @@ def write_summary(warehouse: Warehouse, source: str) -> None:
         print()
         for moment in ledger.find_moments(warehouse, "peak", row["device"]):
             write_ledger(ledger.lines(warehouse, moment))
-            print(f"\n{summary.evidence_line(ledger.evidence(warehouse, moment))}")
-            print(summary.phase_line(ledger.phase_evidence(warehouse, row["device"])))
+            print("\n" + "\n".join(summary.basis(*ledger.basis(warehouse, moment))))
         for failed in oom.as_json(warehouse, row["device"], row["oom_count"]):
             print("\n" + "\n".join(oom.sentences(failed)))
 

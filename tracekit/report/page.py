@@ -123,8 +123,7 @@ class _Device:
             "drawings": list(self.drawings.values()),
             "proof": [
                 f"replay of the caching allocator: {self.row['verdict']}",
-                summary.evidence_line(ledger.evidence(self.warehouse, self.peak)),
-                summary.phase_line(ledger.phase_evidence(self.warehouse, self.row["device"])),
+                *summary.basis(*ledger.basis(self.warehouse, self.peak)),
             ],
         }
 
