@@ -12,6 +12,7 @@ import argparse
 import csv
 import io
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -97,8 +98,19 @@ def main(argv: Sequence[str] | None = None, prog: str | None = None) -> int:
         show(sweep.listed(args.batches), args.format)
         return 130
     show(sweep.listed(args.batches), args.format)
-    say(f"each size's recording lies in {folder}; next: tracekit fit, with two that fit")
+    say(f"each size's recording lies in {folder}; a dataset of each: tracekit analyze {folder}")
+    if command := fit_command(sweep):
+        say(f"any other size from the two largest that fit: {command}")
     return 0
+
+
+def fit_command(sweep: Sweep) -> str | None:
+    """The command that predicts other sizes from the two largest that fit; None where there are no two."""
+    fits = [row for row in sweep.listed(list(sweep.rows)) if row.fits and row.run][-2:]
+    if len(fits) < 2:
+        return None
+    limit = [] if sweep.limit is None else ["--limit", str(sweep.limit)]
+    return shlex.join(["tracekit", "fit", *(f"{row.batch}={sweep.folder / str(row.run)}" for row in fits), *limit])
 
 
 class Sweep:

@@ -288,6 +288,24 @@ def test_analyze_makes_a_dataset_of_each_rank(several: Path, tmp_path: Path) -> 
     assert (tmp_path / "out" / "rank1.tracekit" / "manifest.json").is_file()
 
 
+def test_analyze_makes_a_dataset_of_each_size_of_a_sweep(empty_run: Path, tmp_path: Path) -> None:
+    """A sweep's folder holds its own tables and a run folder a size; the size that never ran has no snapshot."""
+    sweep = tmp_path / "gpt2.sweep"
+    for name in ("batch_0008", "batch_0016"):
+        shutil.copytree(empty_run, sweep / name)
+    (sweep / "batch_0100").mkdir()
+    (sweep / "batch_0100" / "capture.json").write_text("{}", encoding="utf-8")
+    for name in ("sweep.json", "sweep.csv", "sweep.parquet"):
+        (sweep / name).write_text("{}", encoding="utf-8")
+    done = run("analyze", sweep, "--format", "json", "--no-report")
+    assert done.returncode == 0
+    assert [Path(one["dataset"]).relative_to(sweep).as_posix() for one in json.loads(done.stdout)] == [
+        "batch_0008.tracekit",
+        "batch_0016.tracekit",
+    ]
+    assert "left out: " in done.stderr
+
+
 def test_a_verb_that_takes_one_dataset_does_not_choose(several: Path) -> None:
     done = run("ledger", several)
     assert done.returncode == 1

@@ -173,7 +173,22 @@ def test_ctrl_c_leaves_what_was_measured(
     answers[9] = done(report(9))
     assert batch_sweep.main(words) == 0
     assert asked == [8, 9, 9, 10]
-    assert [row["batch"] for row in csv.DictReader(capsys.readouterr().out.splitlines())] == ["8", "9", "10"]
+    said = capsys.readouterr()
+    assert [row["batch"] for row in csv.DictReader(said.out.splitlines())] == ["8", "9", "10"]
+    assert f"tracekit fit 9={tmp_path}/s/batch_0009 10={tmp_path}/s/batch_0010\n" in said.err
+
+
+def test_the_next_command_takes_the_largest_two_that_fit(batch_sweep: Any, tmp_path: Path) -> None:
+    answers: dict[int, Done | BaseException] = {size: done(report(size, fits=size < 20)) for size in (4, 8, 16, 20)}
+    sweep = batch_sweep.Sweep(tmp_path / "my sweep", [], 48 << 30, run=runner(answers, []))
+    sweep.measure(16)
+    assert batch_sweep.fit_command(sweep) is None
+    for size in (20, 4, 8):
+        sweep.measure(size)
+    folder = f"{tmp_path}/my sweep"
+    assert batch_sweep.fit_command(sweep) == (
+        f"tracekit fit '8={folder}/batch_0008' '16={folder}/batch_0016' --limit {48 << 30}"
+    )
 
 
 def test_a_child_is_interrupted_with_its_parent(batch_sweep: Any, tmp_path: Path) -> None:
