@@ -45,6 +45,10 @@ def make_run(capture: Path, folder: Path, **changes: Any) -> Path:
     folder.mkdir(parents=True)
     (folder / "snapshot.pickle.xz").hardlink_to(capture)
     marks = _marks(facts, times)
+    is_ring_full = recording_name(capture) == "small_ring"
+    if is_ring_full:
+        marks[0] |= dict.fromkeys(COUNTED, 0)  # it lies among what the ring lost
+        marks.append(_end_mark(capture, marks[-1], times))
     made: Row = {
         "format": "tracekit run",
         "version": 1,
@@ -62,7 +66,7 @@ def make_run(capture: Path, folder: Path, **changes: Any) -> Path:
                 "phase": None,
                 "time_us": None,
                 "event_count": [len(times["all"])],
-                "is_ring_full": [recording_name(capture) == "small_ring"],
+                "is_ring_full": [is_ring_full],
             }
         ],
         "marks": marks,
@@ -142,6 +146,19 @@ def _mark(reading: list[Any], step: int | None, reset_us: int | None, times: dic
             for name, actions in COUNTED_IN_STATS.items()
         },
     }
+
+
+def _end_mark(capture: Path, last: Row, times: dict[str, list[int]]) -> Row:
+    """The mark that the recorder leaves before its last dump; what is freed after the last reading moves no peak.
+
+    The bytes are what torch counted segment by segment.
+    """
+    segments = [one for one in read_snapshot(capture).segments if one["device"] == 0]
+    allocated, reserved = (sum(one[key] for one in segments) for key in ("allocated_size", "total_size"))
+    peaks = last["peak_allocated_bytes"], last["peak_reserved_bytes"]
+    return _mark(
+        ["end_of_recording", allocated, reserved, *peaks, times["all"][-1]], None, last["peak_since_us"], times
+    )
 
 
 def _roll(facts: Row, times: dict[str, list[int]]) -> list[Row]:

@@ -1,7 +1,7 @@
 -- A counter of torch's that the recorder read at a mark, and that the account does not reach there.
 -- layer: check
 -- grain: mark_ix, counter
--- reads: mark, mark_seat, running_bytes, trace_event
+-- reads: mark, mark_seat, count_origin, running_bytes, trace_event
 --   device: the device
 --   mark_ix: the mark
 --   name: its name
@@ -60,14 +60,16 @@ peak as (
         max(running_bytes.allocated_bytes) as allocated_bytes,
         max(running_bytes.reserved_bytes) as reserved_bytes
     from began
+    inner join count_origin on began.device = count_origin.device
     inner join running_bytes
         on
             began.device = running_bytes.device
             and running_bytes.event_ix between began.since_event_ix and began.event_ix
+    where not count_origin.is_counted_back or began.since_event_ix >= 0
     group by began.mark_ix
 ),
 
--- without a reset, a peak may be older than the recording
+-- without a reset, a peak may be older than the recording; where the ring lost the reset, nothing tells the peak since
 begin_mark as (
     select
         device,
@@ -92,16 +94,16 @@ compared as (
             {
                 'counter': 'peak_allocated_bytes',
                 'torch_bytes': placed.peak_allocated_bytes,
-                'account_bytes': greatest(peak.allocated_bytes, case when placed.peak_since_us is null then begin_mark.peak_allocated_bytes end)
+                'account_bytes': case when peak.mark_ix is not null then greatest(peak.allocated_bytes, case when placed.peak_since_us is null then begin_mark.peak_allocated_bytes end) end
             },
             {
                 'counter': 'peak_reserved_bytes',
                 'torch_bytes': placed.peak_reserved_bytes,
-                'account_bytes': greatest(peak.reserved_bytes, case when placed.peak_since_us is null then begin_mark.peak_reserved_bytes end)
+                'account_bytes': case when peak.mark_ix is not null then greatest(peak.reserved_bytes, case when placed.peak_since_us is null then begin_mark.peak_reserved_bytes end) end
             }
         ], recursive := true)
     from placed
-    inner join peak on placed.mark_ix = peak.mark_ix
+    left join peak on placed.mark_ix = peak.mark_ix
     left join begin_mark on placed.device = begin_mark.device
 )
 

@@ -1,5 +1,5 @@
 -- One mark of the recorder, and the event it was taken after: told by counting, so no clock is needed. As many events of
--- a kind lie before it as torch had counted since the mark begin, and no more.
+-- a kind lie before it as torch had counted since count_origin, and no more.
 -- layer: fact
 -- grain: mark_ix
 -- reads: mark, count_origin, trace_event
@@ -64,6 +64,7 @@ bounded as (
     select
         counted.mark_ix,
         counted.counter,
+        counted.number,
         case when counted.number = 0 then -1 else latest.event_ix end as first_ix,
         coalesce(following.event_ix, counted.event_count) - 1 as last_ix
     from counted
@@ -81,7 +82,8 @@ seated as (
         max(first_ix) filter (where counter in ('alloc', 'free')) as first_ix,
         min(last_ix) filter (where counter in ('alloc', 'free')) as last_ix,
         min(last_ix) as least_ix,
-        count(first_ix) filter (where counter in ('alloc', 'free')) as told_count
+        count(first_ix) filter (where counter in ('alloc', 'free')) as told_count,
+        bool_or(number < 0) as is_before_all
     from bounded
     group by mark_ix
 ),
@@ -96,6 +98,7 @@ judged as (
         case
             when count_origin.device is null then 'the recording has no events of its device'
             when count_origin.problem is not null then count_origin.problem
+            when count_origin.is_counted_back and seated.is_before_all then 'the ring lost the events that it lies among'
             when seated.told_count is distinct from 2 then 'it counts more than the recording has events'
             when seated.first_ix > seated.last_ix then 'its counts belong to no event'
         end as problem

@@ -98,7 +98,7 @@ DUMP = {"dump_ix": 0, "device": 0, "file": "a", "event_count": len(EVENTS), "is_
         (
             [rows.mark(0, "begin", 1, 0)],
             {"dump": [{**DUMP, "is_ring_full": True}]},
-            "the ring lost the beginning of the recording",
+            "the ring lost the beginning of the recording, and no mark stands at its end to count back from",
         ),
         (
             [rows.mark(0, "begin", 1, 0)],
@@ -117,6 +117,50 @@ def test_what_cannot_be_known_is_said(
 ) -> None:
     row = recorded(given, *marks, **tables).rows("from mark_seat order by mark_ix")[-1]
     assert (row["event_ix"], row["problem"]) == (None, problem)
+
+
+SEGMENTS = [
+    {"segment_id": 0, "device": 0, "address": 0x1000, "total_size_bytes": 2048, "allocated_size_bytes": 512},
+    {"segment_id": 1, "device": 0, "address": 0x9000, "total_size_bytes": 4096, "allocated_size_bytes": 4096},
+]
+AT_END = {"allocated_bytes": 4608, "reserved_bytes": 6144}
+
+
+def test_where_the_ring_lost_the_beginning_marks_are_counted_back_from_the_end(given: Given) -> None:
+    """begin ─ old ┄ lost ┄ edge ─ load ─ ... ─ end, where end read the bytes that the segments hold."""
+    warehouse = recorded(
+        given,
+        rows.mark(0, "begin"),
+        rows.mark(1, "old", 900, 898),
+        rows.mark(2, "edge", 900, 900),
+        rows.mark(3, "load", 902, 900),
+        rows.mark(4, "end", 903, 901, **AT_END),
+        dump=[{**DUMP, "is_ring_full": True}],
+        segment=SEGMENTS,
+    )
+    assert seats(warehouse) == [None, None, 0, 2, 6]
+    problems = [row["problem"] for row in warehouse.rows("from mark_seat order by mark_ix")]
+    assert problems == ["the ring lost the events that it lies among"] * 2 + [None] * 3
+
+
+@pytest.mark.parametrize("more", [{"allocated_bytes": 4096}, {"reserved_bytes": 2048}])
+def test_nothing_is_counted_back_from_a_mark_that_is_not_at_the_end(given: Given, more: dict[str, int]) -> None:
+    end = rows.mark(0, "end", 903, 901, **AT_END | more)
+    assert seats(recorded(given, end, dump=[{**DUMP, "is_ring_full": True}], segment=SEGMENTS)) == [None]
+
+
+def test_a_mark_after_the_dump_is_not_its_end(given: Given) -> None:
+    marks = [rows.mark(0, "end", 903, 901, time_us=5, **AT_END), rows.mark(1, "later", 909, 907, time_us=9, **AT_END)]
+    dump = {**DUMP, "is_ring_full": True, "time_us": 7}
+    assert seats(recorded(given, *marks, dump=[dump], segment=SEGMENTS)) == [6, None]
+
+
+def test_a_peak_whose_reset_the_ring_lost_is_not_compared(given: Given) -> None:
+    end = rows.mark(0, "end", 903, 901, **AT_END, peak_allocated_bytes=9999, peak_reserved_bytes=9999)
+    for since_us, faults in ((None, 0), (999, 0), (1055, 2)):
+        marks = [{**end, "peak_since_us": since_us}]
+        warehouse = recorded(given, *marks, dump=[{**DUMP, "is_ring_full": True}], segment=SEGMENTS)
+        assert len(warehouse.rows("from check_marks where counter like 'peak%'")) == faults
 
 
 def test_another_dump_of_the_run_is_not_the_snapshot(given: Given) -> None:
