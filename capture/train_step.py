@@ -149,7 +149,7 @@ def train_once(
 
 
 def build(device: torch.device, **options: Any) -> tuple[GPT2, torch.optim.Optimizer, Callable[[], list[Tensor]]]:
-    """The same step without a GPU, for `tracekit estimate capture/train_step.py:build --with batch=8`.
+    """The same step without a GPU, for `tracekit estimate capture/train_step.py:build --batch 8`.
 
     Args:
         device: where it runs.
@@ -158,11 +158,17 @@ def build(device: torch.device, **options: Any) -> tuple[GPT2, torch.optim.Optim
     reach_neighbours()
     import torch
 
-    args = make_parser().parse_args([])
+    parser = make_parser()
+    args = parser.parse_args([])
     unknown = options.keys() - vars(args).keys()
     if unknown:
         raise ValueError(f"there is no option {', '.join(sorted(unknown))}; there are {', '.join(vars(args))}")
-    vars(args).update(options)
+    parser.exit_on_error = False
+    for name, value in options.items():
+        if isinstance(value, bool) or value is None:
+            setattr(args, name, value)
+        else:
+            parser.parse_args([f"--{name.replace('_', '-')}={value}"], args)
     warm_up(torch, device)
     model = make_model(args).to(device)
     optimizer = make_optimizer(args, torch, model)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.estimate.traced import MIB, conditions, need_torch, traced
 from tests.test_commands import run
 from tracekit.commands import estimate_traced
@@ -194,6 +195,48 @@ def test_the_command_leaves_a_dataset_and_json(tmp_path: Path) -> None:
     refused = run("estimate", f"{tmp_path / 'none.py'}:build")
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"tracekit: {tmp_path / 'none.py'}: there is no such file\n")
+
+
+def test_the_ordinary_options_are_handed_to_a_build_that_takes_them(tmp_path: Path) -> None:
+    need_torch()
+    path = tmp_path / "train.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import torch
+            def build(device, batch=1, precision="fp32", checkpoint=False, width=1):
+                dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+                kept = []
+                def step():
+                    kept.append(torch.empty(batch * width * (1 if checkpoint else 2), dtype=dtype, device=device))
+                return None, None, step
+            """
+        )
+    )
+    options = ["--steps", "1", "--format", "json", "--precision", "bf16", "--batch", "512,1024", "--checkpoint"]
+    told = json.loads(run("estimate", f"{path}:build", *options, "--with", "width=512").stdout)
+    assert told["variable"] == "batch"
+    assert [(one["batch"], one["precision"], one["checkpoint"]) for one in told["points"]] == [
+        (512, "bf16", True),
+        (1024, "bf16", True),
+    ]
+    assert [one["peak_allocated_bytes"] for one in told["points"]] == [512 * 512 * 2, 1024 * 512 * 2]
+    refused = run("estimate", f"{path}:build", "--sequence", "8")
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        "tracekit: build takes no sequence\nit takes batch, precision, checkpoint, width\n"
+    )
+    twice = run("estimate", f"{path}:build", "--batch", "8", "--with", "batch=8")
+    assert twice.returncode == 1
+    assert "batch is given twice" in twice.stderr
+
+
+def test_the_story_refuses_what_its_command_line_would() -> None:
+    need_torch()
+    story = f"{ROOT / 'capture' / 'train_step.py'}:build"
+    refused = run("estimate", story, "--precision", "fp17")
+    assert refused.returncode == 1
+    assert "argument --precision: invalid choice: 'fp17'" in refused.stderr
 
 
 def test_flash_attention_on_an_ampere_card_is_said_to_rest_on_its_source() -> None:

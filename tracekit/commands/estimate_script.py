@@ -7,17 +7,18 @@ from pathlib import Path
 
 import click
 
-from tracekit.commands import options
+from tracekit.commands import options, run_options
 
 
 @click.command("estimate", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("model", metavar="SCRIPT.py:BUILD")
+@run_options.for_script
 @click.option(
     "--with",
     "given",
     multiple=True,
     metavar="NAME=VALUE,...",
-    help="An argument of BUILD, such as batch=8; several values are compared.",
+    help="Any other argument of BUILD, such as layers=12; several values are compared.",
 )
 @click.option("--limit", metavar="SIZE", help="Bytes that may be reserved in all, such as 45440MiB.")
 @click.option("--card", "card_name", default="h100", show_default=True, help="The GPU: a100, h200, rtx4090, ...")
@@ -44,18 +45,21 @@ def command(
     force: bool,
     style: str,
     quiet: bool,
+    **chosen: str | bool | None,
 ) -> None:
     """Run a training step of your own on the meta device, without a GPU, and put it through the caching allocator.
 
     BUILD is a function of SCRIPT.py: build(device, ...) returns the model, the optimizer and a function that does one
-    training step. It needs torch (pip install 'tracekit[capture]'), its CPU build too.
+    training step. Options from --batch to --dropout are handed to it by their names, where it takes such arguments.
+    With --limit and several values of one, the largest that fits is searched for. It needs torch (pip install
+    'tracekit[capture]'), its CPU build too.
     """
     from tracekit.commands import estimate_traced
     from tracekit.estimate.traced import script
 
     estimate_traced.write(
         model,
-        script.parse_arguments(given),
+        script.parse_arguments([*(f"{name}={value}" for name, value in chosen.items() if value is not None), *given]),
         limit=limit,
         card_name=card_name,
         workspace=workspace or os.environ.get("CUBLAS_WORKSPACE_CONFIG"),

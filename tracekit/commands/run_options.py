@@ -99,6 +99,32 @@ _OPTIONS = (
 )
 
 
+_TEXTS = (
+    ("batch", "N,...", "Sequences in a micro-batch; several, such as 8,16, are compared."),
+    ("sequence", "N,...", "Tokens in a sequence."),
+    ("precision", "NAME,...", "As BUILD names them, such as bf16."),
+    ("optimizer", "NAME,...", "As BUILD names them, such as adamw."),
+    ("step", "NAME,...", "How the optimizer's step runs: foreach, fused, loop."),
+    ("attention", "NAME,...", "As BUILD names them, such as eager."),
+    ("loss", "NAME,...", "As BUILD names them, such as fused."),
+    ("lora", "RANK,...", "Train adapters of this rank only."),
+    ("accumulate", "N,...", "Micro-batches whose gradients add up."),
+)
+_FLAGS = (
+    ("--checkpoint/--no-checkpoint", "Blocks are computed again in the backward."),
+    ("--dropout/--no-dropout", "Elements are dropped."),
+)
+
+
+def for_script(function: Decorated) -> Decorated:
+    """Give a command those options of a run that a script's build may take: texts as they were written, or truths."""
+    for name, help_text in reversed(_FLAGS):
+        function = click.option(name, default=None, help=help_text)(function)
+    for name, metavar, help_text in reversed(_TEXTS):
+        function = click.option(f"--{name}", metavar=metavar, help=help_text)(function)
+    return function
+
+
 def run(function: Decorated) -> Decorated:
     """Give a command every option of a run."""
     for option in reversed(_OPTIONS):

@@ -136,6 +136,8 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, object
     try:
         signature.bind("device", **arguments)
     except TypeError as error:
-        names = list(signature.parameters)[1:]
-        takes = f"it takes {', '.join(names)}" if names else "it takes the device alone"
-        raise TracekitError(f"build cannot be called with these arguments: {error}", takes) from error
+        takes = list(signature.parameters)[1:]
+        remedy = f"it takes {', '.join(takes)}" if takes else "it takes the device alone"
+        refused = [name for name in arguments if name not in takes]
+        what = f"takes no {', '.join(refused)}" if refused else f"cannot be called with these arguments: {error}"
+        raise TracekitError(f"build {what}", remedy) from error
