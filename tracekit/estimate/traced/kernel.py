@@ -6,11 +6,12 @@ re-stated from ATen's sources where those say them, and say so where they were r
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracekit.estimate.traced import reduction
 from tracekit.estimate.traced.cards import Card
@@ -120,6 +121,8 @@ class Workspace:
     library: str
 
 
+_CONTIGUOUS = "at::native::contiguous(...)"
+
 Step = Out | Take | Drop | Workspace
 Recipe = Callable[[Call], Iterator[Step]]
 
@@ -128,7 +131,6 @@ RECIPES: dict[str, Recipe] = {}
 
 PLAIN: frozenset[str] = frozenset(Path(__file__).with_name("plain_operators.txt").read_text(encoding="utf-8").split())
 """Operators known to allocate their outputs, in order, and nothing else; pointwise ones and views besides."""
-
 
 APPROXIMATE: dict[str, str] = {
     "convolution": "its workspace is that of the commonest kernel; another one takes more or less",
@@ -145,8 +147,8 @@ def is_known(name: str) -> bool:
 
 def steps(call: Call) -> Iterator[Step]:
     """What a call asks of the allocator, in order."""
-    recipe = RECIPES.get(call.name)
-    yield from outputs(call) if recipe is None else recipe(call)
+    known = RECIPES.get(call.name)
+    yield from outputs(call) if known is None else known(call)
 
 
 def outputs(call: Call, *order: int) -> Iterator[Step]:
@@ -156,36 +158,113 @@ def outputs(call: Call, *order: int) -> Iterator[Step]:
             yield Out(index)
 
 
-def _recipe(*names: str) -> Callable[[Recipe], Recipe]:
-    def enter(recipe: Recipe) -> Recipe:
+def recipe(*names: str) -> Callable[[Recipe], Recipe]:
+    """Enter what follows as the recipe of these operators."""
+
+    def enter(made: Recipe) -> Recipe:
         for name in names:
-            RECIPES[name] = recipe
-        return recipe
+            RECIPES[name] = made
+        return made
 
     return enter
 
 
-def _copied(shape: Shape, key: str) -> Iterator[Step]:
+def copied(shape: Shape, key: str) -> Iterator[Step]:
     """A contiguous copy of a tensor that is not contiguous."""
     if not shape.is_contiguous:
-        yield Take(key, shape.bytes, "at::native::contiguous(...)")
+        yield Take(key, shape.bytes, _CONTIGUOUS)
 
 
-def _dropped(shape: Shape, key: str) -> Iterator[Step]:
+def dropped(shape: Shape, key: str) -> Iterator[Step]:
+    """Such a copy is given back."""
     if not shape.is_contiguous:
         yield Drop(key)
+
+
+class _Copy(NamedTuple):
+    """A row of contiguous.csv: an argument that a kernel copies where it is not laid out as the kernel wants it."""
+
+    argument: str
+    moment: str
+    layout: str
+
+    def of(self, call: Call) -> Shape | None:
+        """The argument, where it is copied."""
+        shape = call.arguments.get(self.argument)
+        if not isinstance(shape, Shape) or shape.is_contiguous:
+            return None
+        return None if self.layout == "dense" and shape.is_channels_last else shape
+
+
+def _copying(copies: Sequence[_Copy]) -> Recipe:
+    """A kernel that copies arguments before or after its outputs are allocated, and has no other scratch memory."""
+
+    def steps_of(call: Call) -> Iterator[Step]:
+        needed = [(copy, shape) for copy in copies if (shape := copy.of(call)) is not None]
+        for moment in ("before", "after"):
+            for copy, shape in needed:
+                if copy.moment == moment:
+                    yield Take(copy.argument, shape.bytes, _CONTIGUOUS)
+            if moment == "before":
+                yield from outputs(call)
+        for copy, _ in reversed(needed):
+            yield Drop(copy.argument)
+
+    return steps_of
+
+
+COPIES_FILE = Path(__file__).with_name("contiguous.csv")
+
+
+def _read_copies() -> None:
+    """Enter the rows of contiguous.csv, whose last column says which of ATen's native sources has it."""
+    copies: defaultdict[str, list[_Copy]] = defaultdict(list)
+    for row in COPIES_FILE.read_text(encoding="utf-8").split()[1:]:
+        operator, *rest = row.split(",")
+        copies[operator].append(_Copy(*rest[:3]))
+    RECIPES.update({operator: _copying(found) for operator, found in copies.items()})
+
+
+_read_copies()
 
 
 # Products
 
 
-@_recipe("mm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "addr", "_int_mm")
+def _is_for_blas(shape: Shape) -> bool:
+    """Whether cuBLAS can read matrices as they lie: rows or columns side by side, none over another (cuda/Blas.cpp)."""
+    (rows, columns), (down, across) = shape.sizes[-2:], shape.strides[-2:]
+    return (across == 1 and down >= max(columns, 1)) or (down == 1 and across >= max(rows, 1)) or shape.is_contiguous
+
+
+def _multiplied(call: Call, *names: str) -> Iterator[Step]:
+    """Matrices that cuBLAS cannot read are copied once the output is there."""
+    copies = [name for name in names if not _is_for_blas(call.tensor(name))]
+    yield from outputs(call)
+    for name in copies:
+        yield Take(name, call.tensor(name).bytes, "at::native::clone(...)")
+    yield Workspace("cublas")
+    for name in reversed(copies):
+        yield Drop(name)
+
+
+@recipe("addbmm", "mv", "addmv", "dot", "vdot", "addr", "_int_mm")
 def _product(call: Call) -> Iterator[Step]:
     yield from outputs(call)
     yield Workspace("cublas")
 
 
-@_recipe("addmm", "_addmm_activation")
+@recipe("mm", "bmm")
+def _product_of_matrices(call: Call) -> Iterator[Step]:
+    yield from _multiplied(call, "self", "mat2")
+
+
+@recipe("baddbmm")
+def _sum_with_product(call: Call) -> Iterator[Step]:
+    yield from _multiplied(call, "batch1", "batch2")
+
+
+@recipe("addmm", "_addmm_activation")
 def _product_with_bias(call: Call) -> Iterator[Step]:
     """With a vector as bias cublasLt does it; the handle, and its workspace, are cuBLAS's (cuda/Blas.cpp)."""
     bias, one, other = call.tensor("self"), call.tensor("mat1"), call.tensor("mat2")
@@ -200,8 +279,7 @@ def _product_with_bias(call: Call) -> Iterator[Step]:
         and other.sizes[0] > 1
         and other.sizes[1] > 1
     )
-    yield from outputs(call)
-    yield Workspace("cublas")
+    yield from _multiplied(call, "mat1", "mat2")
     if is_fused:
         yield Workspace("cublaslt")
 
@@ -217,7 +295,8 @@ def _reduced_dims(call: Call, shape: Shape) -> set[int]:
     return {one % max(len(shape.sizes), 1) for one in listed}
 
 
-def _scratch(call: Call, shape: Shape, dims: set[int], sum_bytes: int) -> Iterator[Step]:
+def reduced(call: Call, shape: Shape, dims: set[int], sum_bytes: int) -> Iterator[Step]:
+    """The scratch memory of a reduction."""
     partial, semaphores = reduction.scratch(shape.sizes, shape.strides, dims, sum_bytes, call.card)
     if partial:
         yield Take("partial", partial)
@@ -226,16 +305,16 @@ def _scratch(call: Call, shape: Shape, dims: set[int], sum_bytes: int) -> Iterat
         yield Drop("partial")
 
 
-@_recipe("sum", "mean", "prod", "amax", "amin", "nansum", "any", "all", "norm", "linalg_vector_norm", "count_nonzero")
+@recipe("sum", "mean", "prod", "amax", "amin", "nansum", "any", "all", "norm", "linalg_vector_norm", "count_nonzero")
 def _reduce(call: Call) -> Iterator[Step]:
     shape = call.tensor("self")
     yield from outputs(call)
     first = call.outputs[0]
     sum_bytes = 1 if call.name in ("any", "all") else max(4, shape.item_bytes, first.item_bytes if first else 0)
-    yield from _scratch(call, shape, _reduced_dims(call, shape), sum_bytes)
+    yield from reduced(call, shape, _reduced_dims(call, shape), sum_bytes)
 
 
-@_recipe("argmax", "argmin", "max", "min")
+@recipe("argmax", "argmin", "max", "min")
 def _reduce_with_index(call: Call) -> Iterator[Step]:
     """A value and its index are reduced together; a maximum of two tensors is pointwise."""
     yield from outputs(call)
@@ -243,18 +322,18 @@ def _reduce_with_index(call: Call) -> Iterator[Step]:
         shape = call.tensor("self")
         has_index = call.name.startswith("arg")
         sum_bytes = max(8, shape.item_bytes) + 8 if has_index else max(4, shape.item_bytes)
-        yield from _scratch(call, shape, _reduced_dims(call, shape), sum_bytes)
+        yield from reduced(call, shape, _reduced_dims(call, shape), sum_bytes)
 
 
-@_recipe("var", "std", "var_mean", "std_mean")
+@recipe("var", "std", "var_mean", "std_mean")
 def _reduce_moments(call: Call) -> Iterator[Step]:
     """Mean, sum of squares and two counts are reduced together (Welford)."""
     shape = call.tensor("self")
     yield from outputs(call)
-    yield from _scratch(call, shape, _reduced_dims(call, shape), 16 if shape.item_bytes <= 4 else 32)
+    yield from reduced(call, shape, _reduced_dims(call, shape), 16 if shape.item_bytes <= 4 else 32)
 
 
-@_recipe("_foreach_norm")
+@recipe("_foreach_norm")
 def _foreach_norm(call: Call) -> Iterator[Step]:
     """Partial norms by chunks of 65,536 elements, 320 a launch (ForeachReduceOp.cu): a float each."""
     shapes: list[Shape] = call.arguments["self"]
@@ -264,20 +343,18 @@ def _foreach_norm(call: Call) -> Iterator[Step]:
     yield Drop("partial")
 
 
-@_recipe("cumsum", "cumprod", "logcumsumexp")
-def _scan(call: Call) -> Iterator[Step]:
-    """An input of another dtype than the output is converted first (ScanKernels.cpp)."""
-    shape, first = call.tensor("self"), call.outputs[0]
+@recipe("aminmax")
+def _reduce_to_both(call: Call) -> Iterator[Step]:
+    """The smallest and the largest value are reduced together."""
+    shape = call.tensor("self")
     yield from outputs(call)
-    if first is not None and first.dtype != shape.dtype:
-        yield Take("converted", first.bytes, "at::_ops::_to_copy::call(...)")
-        yield Drop("converted")
+    yield from reduced(call, shape, _reduced_dims(call, shape), 2 * max(4, shape.item_bytes))
 
 
 # Softmax, normalisation, loss
 
 
-@_recipe("_softmax_backward_data")
+@recipe("_softmax_backward_data")
 def _softmax_backward(call: Call) -> Iterator[Step]:
     """The product of gradient and output is made first (aten/src/ATen/native/cuda/SoftMax.cu)."""
     first = call.outputs[0]
@@ -287,15 +364,15 @@ def _softmax_backward(call: Call) -> Iterator[Step]:
         yield Drop("product")
 
 
-@_recipe("native_layer_norm_backward")
+@recipe("native_layer_norm_backward")
 def _layer_norm_backward(call: Call) -> Iterator[Step]:
     """A tall and narrow input has its two weight gradients summed up in parts (layer_norm_kernel.cu)."""
     shape = call.tensor("input")
     inner = prod(call.arguments["normalized_shape"])
     rows = shape.count // max(inner, 1)
     gradient = call.tensor("grad_out")
-    yield from _copied(gradient, "gradient")
-    yield from _copied(shape, "input")
+    yield from copied(gradient, "gradient")
+    yield from copied(shape, "input")
     yield from outputs(call)
     if rows > 65_536 and inner // 32 < call.card.processors // 2:
         parts = -(-rows // 32)
@@ -303,19 +380,19 @@ def _layer_norm_backward(call: Call) -> Iterator[Step]:
             yield Take(key, parts * inner * shape.item_bytes)
         for key in ("weight parts", "bias parts"):
             yield Drop(key)
-    yield from _dropped(shape, "input")
-    yield from _dropped(gradient, "gradient")
+    yield from dropped(shape, "input")
+    yield from dropped(gradient, "gradient")
 
 
-@_recipe("native_layer_norm")
+@recipe("native_layer_norm")
 def _layer_norm(call: Call) -> Iterator[Step]:
     shape = call.tensor("input")
-    yield from _copied(shape, "input")
+    yield from copied(shape, "input")
     yield from outputs(call)
-    yield from _dropped(shape, "input")
+    yield from dropped(shape, "input")
 
 
-@_recipe("native_group_norm")
+@recipe("native_group_norm")
 def _group_norm(call: Call) -> Iterator[Step]:
     """A factor and a summand for each channel of each sample (group_norm_kernel.cu)."""
     rows = call.arguments["N"] * call.arguments["C"]
@@ -327,7 +404,7 @@ def _group_norm(call: Call) -> Iterator[Step]:
             yield Drop(key)
 
 
-@_recipe("native_group_norm_backward")
+@recipe("native_group_norm_backward")
 def _group_norm_backward(call: Call) -> Iterator[Step]:
     """Two sums for each channel of each sample, then factors by channel and by group (group_norm_kernel.cu)."""
     item = max(4, call.tensor("input").item_bytes)
@@ -339,7 +416,7 @@ def _group_norm_backward(call: Call) -> Iterator[Step]:
         yield Drop(key)
 
 
-@_recipe("mse_loss", "smooth_l1_loss")
+@recipe("mse_loss", "smooth_l1_loss")
 def _elementwise_loss(call: Call) -> Iterator[Step]:
     """The result is first made as large as the input and then cut down, which keeps its storage (Loss.cpp)."""
     first = call.outputs[0]
@@ -350,76 +427,41 @@ def _elementwise_loss(call: Call) -> Iterator[Step]:
     whole = Shape((shape.count,), (1,), shape.item_bytes, shape.dtype)
     yield Out(0, shape.bytes)
     yield Take("losses", shape.bytes)
-    yield from _scratch(call, whole, {0}, max(4, shape.item_bytes))
+    yield from reduced(call, whole, {0}, max(4, shape.item_bytes))
     yield Drop("losses")
 
 
-@_recipe("native_dropout")
+@recipe("binary_cross_entropy_with_logits")
+def _loss_of_logits(call: Call) -> Iterator[Step]:
+    """The log-sigmoids, then the loss of each element, which is reduced (Loss.cpp)."""
+    shape = call.tensor("self")
+    yield Take("log-sigmoids", shape.bytes, "at::_ops::log_sigmoid_forward::call(...)")
+    if isinstance(call.arguments.get("pos_weight"), Shape):
+        yield Take("weights", call.tensor("pos_weight").bytes)
+        yield Take("weights of targets", shape.bytes)
+        yield Drop("weights")
+        yield Drop("weights of targets")
+    if call.arguments.get("reduction", 1) == 0:
+        yield from outputs(call)
+    else:
+        yield Take("losses", shape.bytes, "at::_ops::rsub_Scalar::call(...)")
+        yield from outputs(call)
+        whole = Shape((shape.count,), (1,), shape.item_bytes, shape.dtype)
+        yield from reduced(call, whole, {0}, max(4, shape.item_bytes))
+        yield Drop("losses")
+    yield Drop("log-sigmoids")
+
+
+@recipe("log_sigmoid_forward")
+def _log_sigmoid(call: Call) -> Iterator[Step]:
+    """The buffer that a CPU keeps has no elements on a GPU (ActivationLogSigmoidKernel.cu)."""
+    yield from outputs(call, 0)
+
+
+@recipe("native_dropout")
 def _dropout(call: Call) -> Iterator[Step]:
     """The mask comes before the output (Dropout.cu)."""
     yield from outputs(call, 1, 0)
-
-
-# Indexing
-
-
-@_recipe("embedding")
-def _embedding(call: Call) -> Iterator[Step]:
-    """Indices that cannot be seen as one row are copied into one."""
-    indices = call.tensor("indices")
-    yield from _copied(indices, "indices")
-    yield from outputs(call)
-    yield from _dropped(indices, "indices")
-
-
-MOST_UNSORTED = 3_072
-"""Up to so many indices the gradient of an embedding is summed up without sorting (Embedding.cu)."""
-
-
-def _sort_scratch(count: int, item_bytes: int) -> int:
-    """Bytes of cub's radix sort of keys and values; the constants were read off recordings (torch 2.11, sm_90)."""
-    return 2 * count * item_bytes + 16_895 + 1_024 * -(-count // 5_120)
-
-
-@_recipe("embedding_dense_backward")
-def _embedding_backward(call: Call) -> Iterator[Step]:
-    """Indices are sorted, then gradients are summed up in parts of ten (Embedding.cu, EmbeddingBackwardKernel.cu)."""
-    indices, gradient = call.tensor("indices"), call.tensor("grad_output")
-    words, count, item = call.arguments["num_weights"], indices.count, indices.item_bytes
-    width = gradient.sizes[-1] if gradient.sizes else 1
-    yield from _copied(gradient, "gradient")
-    yield from _copied(indices, "indices")
-    if count <= MOST_UNSORTED:
-        yield from outputs(call)
-    else:
-        segments = min(count, words)
-        parts = count // 10 + segments
-        yield Take("sorted", count * item)
-        yield Take("order", count * item)
-        yield Take("range", count * item, "at::_ops::arange_start_out::call(...)")
-        yield Take("sort", _sort_scratch(count, item))
-        yield Drop("sort")
-        yield Drop("range")
-        yield from outputs(call)
-        yield Take("segment offsets", count * item)
-        yield Take("segment count", 8)
-        yield Take("unique keys", count * item)
-        yield Take("unique", 1_279)
-        yield Drop("unique")
-        yield Drop("unique keys")
-        yield Take("parts", segments * item)
-        yield Take("part offsets", segments * item)
-        yield Take("scan", 1_279)
-        yield Drop("scan")
-        yield Take("part count", 8)
-        yield Take("part starts", parts * item)
-        yield Take("part sums", parts * -(-width // 32) * 32 * max(4, gradient.item_bytes))
-        for key in ("part sums", "part starts", "part count", "part offsets", "parts", "segment count"):
-            yield Drop(key)
-        for key in ("segment offsets", "order", "sorted"):
-            yield Drop(key)
-    yield from _dropped(indices, "indices")
-    yield from _dropped(gradient, "gradient")
 
 
 # Convolution
@@ -430,7 +472,7 @@ _TILE = 128
 _MOST_BY_BATCH = 32 * MIB
 
 
-@_recipe("convolution")
+@recipe("convolution")
 def _convolution(call: Call) -> Iterator[Step]:
     """CuDNN's kernels want channels last: other tensors are converted inside its workspace (read off recordings)."""
     x, weight = call.tensor("input"), call.tensor("weight")
@@ -442,7 +484,7 @@ def _convolution(call: Call) -> Iterator[Step]:
     yield from _dropped_like(x, "input")
 
 
-@_recipe("convolution_backward")
+@recipe("convolution_backward")
 def _convolution_backward(call: Call) -> Iterator[Step]:
     """The gradient of the input, that of the weight, and the bias's, which is a sum."""
     y, x, weight = call.tensor("grad_output"), call.tensor("input"), call.tensor("weight")
@@ -454,7 +496,7 @@ def _convolution_backward(call: Call) -> Iterator[Step]:
             yield from _planned("workspace", workspace)
     if call.outputs[2] is not None and call.is_new[2]:
         yield Out(2)
-        yield from _scratch(call, y, {dim for dim in range(len(y.sizes)) if dim != 1}, max(4, y.item_bytes))
+        yield from reduced(call, y, {dim for dim in range(len(y.sizes)) if dim != 1}, max(4, y.item_bytes))
     yield from _dropped_like(x, "input")
     yield from _dropped_like(y, "gradient")
 
@@ -468,7 +510,7 @@ def _planned(key: str, byte_count: int) -> Iterator[Step]:
 def _copied_like(shape: Shape, key: str) -> Iterator[Step]:
     """What is laid out neither way is copied before cuDNN is called."""
     if not (shape.is_contiguous or shape.is_channels_last):
-        yield Take(key, shape.bytes, "at::native::contiguous(...)")
+        yield Take(key, shape.bytes, _CONTIGUOUS)
 
 
 def _dropped_like(shape: Shape, key: str) -> Iterator[Step]:
@@ -526,18 +568,18 @@ def _weight_workspace(call: Call, x: Shape, weight: Shape, y: Shape) -> int:
 # Attention
 
 
-@_recipe("_scaled_dot_product_efficient_attention")
+@recipe("_scaled_dot_product_efficient_attention")
 def _efficient_attention(call: Call) -> Iterator[Step]:
     """The output comes before the log-sums; the seeds are on the host."""
     yield from outputs(call, 0, 1)
 
 
-@_recipe("_scaled_dot_product_efficient_attention_backward")
+@recipe("_scaled_dot_product_efficient_attention_backward")
 def _efficient_attention_backward(call: Call) -> Iterator[Step]:
     """Gradients, the product with the output and its sum, and a workspace (attention_backward.cu)."""
     gradient, query = call.tensor("grad_out_").transposed(1, 2), call.tensor("query")
     batch, heads, length, width = query.sizes
-    yield from _copied(gradient, "gradient")
+    yield from copied(gradient, "gradient")
     yield from outputs(call)
     if query.item_bytes < 4:  # the kernel makes the sum itself
         yield Take("delta copy", batch * heads * length * 4)
@@ -550,16 +592,16 @@ def _efficient_attention_backward(call: Call) -> Iterator[Step]:
     yield Take("workspace", batch * heads * -(-length // 64) * -(-width // 64) * (16 + 64 * 64 * 4))
     yield Drop("delta copy")
     yield Drop("workspace")
-    yield from _dropped(gradient, "gradient")
+    yield from dropped(gradient, "gradient")
 
 
-@_recipe("_scaled_dot_product_flash_attention")
+@recipe("_scaled_dot_product_flash_attention")
 def _flash_attention(call: Call) -> Iterator[Step]:
     """Output, log-sums, and the state of the random numbers (flash_attn/flash_api.cpp)."""
     yield from outputs(call, 0, 1, 6, 7)
 
 
-@_recipe("_scaled_dot_product_flash_attention_backward")
+@recipe("_scaled_dot_product_flash_attention_backward")
 def _flash_attention_backward(call: Call) -> Iterator[Step]:
     """Sums and a float gradient of the queries, and with fewer key heads two expanded ones (flash_api.cpp, mha_bwd)."""
     query, key = call.tensor("query"), call.tensor("key")
@@ -575,7 +617,7 @@ def _flash_attention_backward(call: Call) -> Iterator[Step]:
         yield Drop(one)
 
 
-@_recipe("_scaled_dot_product_cudnn_attention")
+@recipe("_scaled_dot_product_cudnn_attention")
 def _cudnn_attention(call: Call) -> Iterator[Step]:
     """Seed and offset come first; cuDNN takes 256 bytes for itself (read off recordings, torch 2.11, sm_90)."""
     yield from outputs(call, 6, 7, 0, 1)
@@ -583,7 +625,7 @@ def _cudnn_attention(call: Call) -> Iterator[Step]:
     yield Drop("workspace")
 
 
-@_recipe("_scaled_dot_product_cudnn_attention_backward")
+@recipe("_scaled_dot_product_cudnn_attention_backward")
 def _cudnn_attention_backward(call: Call) -> Iterator[Step]:
     """A float gradient of the queries, sums, and with fewer key heads two expanded ones (read off recordings)."""
     query, key = call.tensor("query"), call.tensor("key")

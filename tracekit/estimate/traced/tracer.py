@@ -7,6 +7,7 @@ What a kernel allocates besides its outputs belongs to `kernel`, and how the all
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import weakref
 from collections.abc import Callable, Generator
@@ -32,6 +33,8 @@ from tracekit.estimate.traced.kernel import Call, Drop, Out, Take, Workspace
 from tracekit.estimate.traced.tape import Tape
 from tracekit.estimate.traced.values import Values
 from tracekit.recorder.modules import ModuleMarks
+
+importlib.import_module("tracekit.estimate.traced.indexing")  # which enters its recipes
 
 HOST_VALUES = 65_536
 """A tensor on the host of more floats than this has no values: a model's weights need not be there to be counted."""
@@ -226,11 +229,10 @@ class Tracer(DispatchMode):
         )
 
     def _run(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        in_place = self._in_place(operator, args, kwargs)
-        if in_place is not None:
-            return in_place
-        result = operator(*args, **kwargs)
-        self.values.follow(operator, args, kwargs, result)
+        result = self._in_place(operator, args, kwargs)
+        if result is None:
+            result = operator(*args, **kwargs)
+            self.values.follow(operator, args, kwargs, result)
         if not self.is_open:
             return result
         name = operator._schema.name.removeprefix("aten::")
@@ -374,7 +376,8 @@ class Tracer(DispatchMode):
             return None
         storage = into.untyped_storage()
         counts = (into._use_count(), torch._C._storage_Use_Count(storage._cdata))
-        is_last = counts[0] <= self.unshared[0] and counts[1] <= self.unshared[1]
+        spare = 1 if operator is aten.index_put.default else 0  # index_backward holds the zeros once more
+        is_last = counts[0] <= self.unshared[0] + spare and counts[1] <= self.unshared[1]
         if not is_last or into.shape != other.shape or into.dtype != other.dtype or torch.is_grad_enabled():
             return None
         if storage._cdata not in self.numbers or into.numel() * into.element_size() != storage.nbytes():
@@ -458,7 +461,9 @@ class _Door:
         return self._tracer.label
 
 
-_TWINS = frozenset([aten.add.Tensor, aten.index_put.default, aten.scatter_add.default, aten.index_add.default])
+_TWINS = frozenset(
+    [aten.add.Tensor, aten.index_put.default, aten.put.default, aten.scatter_add.default, aten.index_add.default]
+)
 _SCALER = frozenset([aten._amp_foreach_non_finite_check_and_unscale_.default, aten._amp_update_scale_.default])
 """What a gradient scaler does in place: nothing overflows here, and the scale stays."""
 _COPIES = frozenset([aten.copy_.default, aten._to_copy.default])
