@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pyarrow as pa
@@ -35,23 +36,21 @@ PEAK = 17_882_019_840
 every_chart = pytest.mark.parametrize("chart", CHARTS.values(), ids=list(CHARTS))
 
 
-def drawable(chart: Chart, sample: Warehouse) -> Chart:
-    reason = chart.why_not(sample, Request())
-    if reason:
-        pytest.skip(f"the sample has none: {reason}")
-    return chart
-
-
 @every_chart
 def test_the_drawing_is_the_one_written_down(chart: Chart, sample: Warehouse) -> None:
-    found = golden.outline(drawable(chart, sample), sample)
+    found = golden.outline(chart, golden.tables(chart, sample))
     expected = json.loads((golden.FOLDER / f"{chart.name}.json").read_text(encoding="utf-8"))
     assert found == expected, "where the change is meant: python -m tests.charts.golden"
 
 
+def test_what_the_sample_can_draw_is_drawn_from_it(sample: Warehouse) -> None:
+    without = {chart.name for chart in CHARTS.values() if chart.why_not(sample, Request()) is not None}
+    assert without == {"growth", "sweep"}
+
+
 @every_chart
 def test_rows_are_few_and_bytes_are_whole(chart: Chart, sample: Warehouse) -> None:
-    tables = drawable(chart, sample).data(sample, Request())
+    tables = golden.tables(chart, sample)
     assert chart.table in tables
     for name, table in tables.items():
         assert table.num_rows < MOST_ROWS, name
@@ -64,7 +63,7 @@ def test_rows_are_few_and_bytes_are_whole(chart: Chart, sample: Warehouse) -> No
 @every_chart
 def test_every_name_the_drawing_asks_for_is_there(chart: Chart, sample: Warehouse) -> None:
     """Data by its name, and each parameter that a page may drive."""
-    drawn = render.spec(drawable(chart, sample), chart.data(sample, Request()))
+    drawn = render.spec(chart, golden.tables(chart, sample))
     text = json.dumps({name: value for name, value in drawn.items() if name != "datasets"})
     assert drawn["datasets"].keys() >= {one["name"] for one in _data(drawn)}
     for name in chart.params:
@@ -74,7 +73,7 @@ def test_every_name_the_drawing_asks_for_is_there(chart: Chart, sample: Warehous
 @every_chart
 @pytest.mark.parametrize("suffix", render.SUFFIXES)
 def test_each_format(chart: Chart, suffix: str, sample: Warehouse) -> None:
-    tables = drawable(chart, sample).data(sample, Request(bins=60))
+    tables = golden.tables(chart, sample, Request(bins=60))
     content = render.render(chart, tables, suffix)
     if suffix == ".svg":
         assert ElementTree.fromstring(content).tag.endswith("svg")  # noqa: S314 - made here
@@ -91,7 +90,7 @@ def test_each_format(chart: Chart, suffix: str, sample: Warehouse) -> None:
 
 @every_chart
 def test_paper_changes_no_bucket(chart: Chart, sample: Warehouse) -> None:
-    tables = drawable(chart, sample).data(sample, Request(bins=60))
+    tables = golden.tables(chart, sample, Request(bins=60))
     light, dark = (json.loads(render.render(chart, tables, ".json", dark=dark)) for dark in (False, True))
     assert light.pop("config") != dark.pop("config")
     assert light == dark
@@ -339,6 +338,25 @@ def test_growth_names_the_leak(shared: Path) -> None:
     assert "nll_loss_forward" in said
 
 
+def test_growth_says_what_grows() -> None:
+    chart, tables = CHARTS["growth"], {"growth": golden.growth_rows()}
+    assert chart.describe(tables) == (
+        "The beginnings of steps 2 to 5: 1 stack grows: 3.0 MiB (3,145,728 bytes) more at the last step than at the"
+        " first. nll_loss_forward, train.py:12 train: 3.0 MiB (3,145,728 bytes) more, 4 allocations."
+    )
+    svg = render.render(chart, tables, ".svg").decode()
+    told = re.findall(r">([^<>]+)</text>", svg)
+    assert [one for one in told if one in ("grows", "varies", "stays", "the rest", "bursts")] == [
+        "grows",
+        "varies",
+        "stays",
+        "the rest",
+    ]
+    assert [one for one in told if one.isdecimal()] == 2 * ["2", "3", "4", "5"]
+    # the lines that change are named where they end, what stays is not
+    assert [one for one in told if ".py" in one] == [line[0] for line in golden.LINES[:2]]
+
+
 def test_growth_needs_steps_to_compare(sample: Warehouse) -> None:
     assert CHARTS["growth"].why_not(sample, Request()) == (
         "it needs the beginnings of 2 steps after the first one, and the recording has 1"
@@ -369,9 +387,24 @@ def test_sweep_draws_the_line_through_what_was_measured(tmp_path: Path) -> None:
         " The largest that fits is 3 (measured), 0.0 MiB (320 bytes) reserved."
         " The smallest that runs out of memory is 4 (predicted)."
     )
-    found = {name: value for name, value in render.outline(chart, tables).items() if name not in golden.BESIDE}
-    assert found == json.loads((golden.FOLDER / "sweep.json").read_text(encoding="utf-8"))
     run(str(file), "sweep", "-o", str(tmp_path / "sweep.svg"), "-q")
+
+
+def test_sweep_tells_measured_from_predicted_and_draws_the_ceiling() -> None:
+    tables = golden.tables(CHARTS["sweep"], cast("Warehouse", None))
+    svg = ElementTree.fromstring(render.render(CHARTS["sweep"], tables, ".svg"))  # noqa: S314 - made here
+    told = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert "ceiling 24,576.0 MiB" in told
+    assert {"fits", "out of memory"} <= set(told)
+    assert "not said" not in told
+    filled = {"measured": 0, "predicted": 0}
+    for path in svg.iter("{http://www.w3.org/2000/svg}path"):
+        kind = re.search(r"kind: (\w+)", path.get("aria-label", ""))
+        if kind:
+            assert (path.get("fill") is not None) == (kind[1] == "measured")
+            assert (path.get("stroke") is not None) == (kind[1] == "predicted")
+            filled[kind[1]] += 1
+    assert filled == {"measured": 4, "predicted": 4}
 
 
 def test_sweep_reads_the_folder_of_a_sweep(tmp_path: Path) -> None:

@@ -47,6 +47,14 @@ def bytes_scale(highest: int, most: int = 6, **more: object) -> alt.Scale:
     return alt.Scale(domain=[0, ticks(highest, most)[-1]], nice=False, **more)  # pyright: ignore[reportArgumentType]
 
 
+def whole_ticks(first: int, last: int, most: int = 12) -> list[int]:
+    """Whole numbers from `first` to `last` at a distance of 1, 2 or 5 times a power of ten, at most so many."""
+    apart = next(
+        nice * 10**power for power in range(20) for nice in _NICE if (last - first) // (nice * 10**power) < most
+    )
+    return list(range(-(-first // apart) * apart, last + 1, apart))
+
+
 def asker_text() -> str:
     """A Vega expression for who asked, after a comma; nothing where the recording does not tell."""
     return "(isValid(datum.requested_by) ? ', ' + datum.requested_by : '')"

@@ -86,7 +86,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     ]
     titles = [*(row["label"] for row in sides), "change"]
     shown = [
-        panel.properties(title=alt.Title(title, fontSize=12, offset=4))
+        panel.properties(title=alt.Title(title, fontSize=12, offset=4, frame="group"))
         for panel, title in zip(panels, titles, strict=True)
     ]
     return alt.hconcat(*shown, spacing=28).properties(

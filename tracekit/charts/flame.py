@@ -22,8 +22,11 @@ Row = dict[str, Any]
 
 _WIDTH = 1060
 _ROW = 20
-_LETTER = 6.2
-"""Pixels of a letter, to tell whether a name fits its frame."""
+_BESIDE = 4
+"""Pixels between a frame's border and its name."""
+
+_LEAST_ROOM = 24
+"""Pixels below which a frame goes without a name; in more, the name is cut where they end."""
 
 
 def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
@@ -58,18 +61,17 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         )
         .transform_filter("datum.right > datum.left")
         .transform_calculate(
-            room=f"floor((datum.right - datum.left) * {DRAWN_WIDTH} / {_LETTER}) - 1",
+            room=f"(datum.right - datum.left) * {DRAWN_WIDTH} - {2 * _BESIDE}",
             share=f"datum.requested_bytes / {whole}",
         )
         .transform_calculate(
-            text="datum.room < 3 ? '' : length(datum.label) <= datum.room ? datum.label"
-            " : slice(datum.label, 0, datum.room - 1) + '…'",
-            text_left=f"datum.left + 4 / {DRAWN_WIDTH}",
+            text=f"datum.room < {_LEAST_ROOM} ? '' : datum.label",
+            text_left=f"datum.left + {_BESIDE} / {DRAWN_WIDTH}",
             middle="datum.depth_ix + 0.5",
         )
     )
     rects = (
-        base.mark_rect(style="edge", strokeWidth=1, fillOpacity=0.55, cursor="pointer")
+        base.mark_rect(style="edge", strokeWidth=1, fillOpacity=theme.FRAME_OPACITY, cursor="pointer")
         .encode(
             x=x,
             x2="right:Q",
@@ -91,7 +93,9 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         )
         .add_params(zoom)
     )
-    names = base.mark_text(align="left", baseline="middle", fontSize=10, style="on_colour").encode(
+    names = base.mark_text(
+        align="left", baseline="middle", fontSize=10, style="on_colour", limit=alt.expr("datum.room")
+    ).encode(
         x=alt.X("text_left:Q", scale=alt.Scale(domain=[0, 1], nice=False), axis=None),
         y=alt.Y("middle:Q", scale=alt.Scale(domain=[0, deepest + 1], reverse=True, nice=False), axis=None),
         text="text:N",

@@ -1,6 +1,6 @@
 """`growth`: what is held at the beginning of each step, by the stack that asked, and how far it is from the first.
 
-The lines and their verdicts are made by queries/report/; a verdict, unlike a bucket, has a colour of its own here.
+The lines and their verdicts are made by queries/report/; a verdict is no bucket, and has colours of its own.
 """
 
 # pyarrow's and altair's stubs leave many generics open:
@@ -14,7 +14,7 @@ import altair as alt
 import pyarrow as pa
 
 from tracekit import growth
-from tracekit.charts import axis
+from tracekit.charts import axis, theme
 from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, without_events
 from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
@@ -22,16 +22,6 @@ from tracekit.warehouse import Warehouse
 Row = dict[str, Any]
 
 _WIDTH = 620
-_COLOURS = {
-    "grows": "#d55e00",
-    "bursts": "#e69f00",
-    "varies": "#cc79a7",
-    "settles": "#009e73",
-    "shrinks": "#0072b2",
-    "stays": "#8a929c",
-    "too few moments": "#8a929c",
-    "the rest": "#b9bfc7",
-}
 
 
 def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
@@ -50,12 +40,14 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         "step:Q",
         title="step that begins",
         scale=alt.Scale(domain=[steps[0], steps[-1]] if steps else [0, 1], nice=False),
-        axis=alt.Axis(grid=False, format=",d", tickMinStep=1),
+        axis=alt.Axis(grid=False, format=",d", values=axis.whole_ticks(steps[0], steps[-1]) if steps else []),
     )
     colour = alt.Color(
         "verdict:N",
-        scale=alt.Scale(domain=list(_COLOURS), range=list(_COLOURS.values())),
-        legend=alt.Legend(title=None, orient="top", values=[name for name in _COLOURS if _is_used(name, rows)]),
+        scale=alt.Scale(domain=list(theme.VERDICT_COLOURS), range=list(theme.VERDICT_COLOURS.values())),
+        legend=alt.Legend(
+            title=None, orient="top", values=[name for name in theme.VERDICT_COLOURS if _is_used(name, rows)]
+        ),
     )
     told = [
         alt.Tooltip("line:N"),
@@ -68,7 +60,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     ]
     base = alt.Chart(alt.NamedData("growth"))
     highest = max(total.values(), default=1)
-    held = base.mark_area(style="edge", interpolate="step-after", strokeWidth=0.5, line=False).encode(
+    held = base.mark_area(style="edge", interpolate="linear", strokeWidth=0.5, line=False).encode(
         x=at,
         y=alt.Y(
             "held_bytes:Q", stack="zero", axis=axis.bytes_axis(highest, None, 4), scale=axis.bytes_scale(highest, 4)
@@ -79,7 +71,9 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         tooltip=told,
     )
     return alt.vconcat(
-        held.properties(width=_WIDTH, height=130, title=alt.Title("held at the beginning of each step", fontSize=12)),
+        held.properties(
+            width=_WIDTH, height=130, title=alt.Title("held at the beginning of each step", fontSize=12, frame="group")
+        ),
         _changes(base, rows, steps, at, colour, told),
     ).properties(title=alt.Title("What grows from step to step", subtitle=[_verdict(rows)]))
 
@@ -110,7 +104,7 @@ def _changes(
         .mark_text(align="left", dx=7, fontSize=10)
         .encode(x=at, y=y, text="label:N")
     )
-    title = alt.Title("change since the first of them, by the stack that asked", fontSize=12)
+    title = alt.Title("change since the first of them, by the stack that asked", fontSize=12, frame="group")
     return alt.layer(lines, names, width=_WIDTH, height=240, title=title)
 
 

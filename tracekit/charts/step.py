@@ -140,7 +140,7 @@ def _mountain(marks: list[Row], buckets: list[str], highest: int) -> Drawing:
         between.transform_filter(f"datum.mark_ix == {peak['mark_ix'] if peak else -1}")
         .transform_calculate(label=label)
         .mark_text(style="peak", align="right" if is_right else "left", dy=-9, dx=-4 if is_right else 4)
-        .encode(x="mark_ix:Q" if is_right else "from_ix:Q", y=alt.Y("highest_bytes:Q", scale=scale), text="label:N")
+        .encode(x="from_ix:Q", y=alt.Y("highest_bytes:Q", scale=scale), text="label:N")
     )
     return alt.layer(areas, missed, most, readings, names, here, pointed, width=_WIDTH, height=360)
 

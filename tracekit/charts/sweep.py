@@ -19,7 +19,7 @@ import altair as alt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracekit.charts import axis
+from tracekit.charts import axis, theme
 from tracekit.charts.chart import MOST_ROWS, Chart, Request, Tables
 from tracekit.errors import ChartError
 from tracekit.units import format_mib, format_size
@@ -48,7 +48,7 @@ _LONG = (
 )
 
 _WIDTH, _HEIGHT = 620, 340
-_LINES = {"reserved": "#d55e00", "allocated": "#0072b2"}
+_SHAPES = {"fits": "circle", "out of memory": "cross", "not said": "square"}
 _TABLE = "sweep.parquet"
 _HOW = "give the folder that `tracekit sweep` left, or a file that `tracekit fit --format json` wrote"
 
@@ -105,7 +105,7 @@ def data(_: Warehouse, request: Request) -> dict[str, pa.Table]:
     long = [
         {**row, "what": what, "peak_bytes": row[f"{what}_bytes"], "verdict": _verdict(row)}
         for row in rows
-        for what in _LINES
+        for what in theme.PEAK_COLOURS
     ]
     line = _line(rows)
     ends = [rows[0]["position"], rows[-1]["position"]] if line else []
@@ -149,12 +149,14 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         "position:Q",
         title="batch" if all("x" not in row["value"] for row in rows) else "product of the values",
         scale=alt.Scale(domain=[positions[0], positions[-1]] if positions else [0, 1], nice=False, padding=14),
-        axis=alt.Axis(grid=False, tickMinStep=1, format=","),
+        axis=alt.Axis(
+            grid=False, format=",", values=axis.whole_ticks(positions[0], positions[-1]) if positions else []
+        ),
     )
     y = alt.Y("peak_bytes:Q", scale=scale, axis=axis.bytes_axis(highest, "peak"))
     colour = alt.Color(
         "what:N",
-        scale=alt.Scale(domain=list(_LINES), range=list(_LINES.values())),
+        scale=alt.Scale(domain=list(theme.PEAK_COLOURS), range=list(theme.PEAK_COLOURS.values())),
         legend=alt.Legend(title=None, orient="top", symbolType="stroke"),
     )
     base = alt.Chart(alt.NamedData("sweep"))
@@ -164,10 +166,11 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         .mark_line(strokeWidth=1.5)
         .encode(x=x, y=y, color=colour)
     )
+    said = {row["verdict"] for row in rows}
     shape = alt.Shape(
         "verdict:N",
-        scale=alt.Scale(domain=["fits", "out of memory", "not said"], range=["circle", "cross", "square"]),
-        legend=alt.Legend(title=None, orient="top"),
+        scale=alt.Scale(domain=list(_SHAPES), range=list(_SHAPES.values())),
+        legend=alt.Legend(title=None, orient="top", values=[verdict for verdict in _SHAPES if verdict in said]),
     )
     told = [
         alt.Tooltip("value:N"),
