@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable
+from itertools import combinations, pairwise
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
+from tests.allocator.conftest import Recording
 from tracekit.allocator.driver import CHUNK, as_driven
 from tracekit.units import MIB
 
@@ -39,6 +42,44 @@ def test_a_segment_that_no_chunk_explains_shows_what_was_reserved_before() -> No
     assert lay(60 * MIB) == TOP - 4 * CHUNK
     assert lay(60 * MIB) == TOP - 4 * CHUNK + 60 * MIB
     assert lay(60 * MIB) == TOP - 6 * CHUNK
+
+
+def test_room_that_the_recording_passed_over_was_taken() -> None:
+    # the third would have found room behind the second, and was laid elsewhere: something unseen lay there
+    bases = [(2 * MIB, TOP), (20 * MIB, TOP - CHUNK), (12 * MIB, TOP - 2 * CHUNK), (24 * MIB, TOP - 3 * CHUNK)]
+    lay = as_driven(bases)
+    assert [lay(size) for size, _ in bases] == [address for _, address in bases]
+    assert [lay(12 * MIB) for _ in range(3)] == [
+        TOP - 2 * CHUNK + 12 * MIB,
+        TOP - 4 * CHUNK,
+        TOP - 4 * CHUNK + 12 * MIB,
+    ]
+
+
+def test_chunks_go_to_the_highest_gap_that_the_recording_found_free() -> None:
+    # between the second and the third there was no room for 64 MiB, but the fourth found 32
+    bases = [(2 * MIB, TOP), (32 * MIB, TOP - CHUNK), (64 * MIB, TOP - 9 * CHUNK), (32 * MIB, TOP - 4 * CHUNK)]
+    lay = as_driven(bases)
+    assert [lay(size) for size in (2 * MIB, 32 * MIB)] == [TOP, TOP - CHUNK]
+    assert [lay(size * MIB) for size in (96, 32, 64, 32)] == [
+        TOP - 12 * CHUNK + 2 * CHUNK,
+        TOP - 4 * CHUNK,
+        TOP - 12 * CHUNK,
+        TOP - 13 * CHUNK,
+    ]
+
+
+@pytest.mark.parametrize("known", ["llama_b1", "llama_b2", "llama_b4"])
+@pytest.mark.parametrize("other", ["llama_b1", "llama_b2", "llama_b4"])
+def test_which_of_two_equal_segments_of_another_run_lies_lower(
+    recording: Callable[[str], Recording], known: str, other: str
+) -> None:
+    lay = as_driven(recording(known).program().bases)
+    bases = recording(other).program().bases
+    laid = [(size, address, lay(size)) for size, address in bases]
+    pairs = [(one, two) for one, two in combinations(laid, 2) if one[0] == two[0] > 2 * MIB]
+    right = sum((one[1] < two[1]) == (one[2] < two[2]) for one, two in pairs)
+    assert right >= 0.9 * len(pairs)
 
 
 @given(st.lists(st.integers(1, 200), max_size=30), st.lists(st.integers(1, 200), max_size=30))

@@ -62,6 +62,18 @@ def test_what_is_left_is_matched_by_what_makes_most_sense() -> None:
     assert align(fine, coarse, lambda one, other: 3 if other == one + 1 else 0) == [(0, 0), (1, 2), (2, 3), (3, 4)]
 
 
+def test_near_a_difference_a_doubtful_match_is_made_anew_by_sense() -> None:
+    # counting matches the first of three equal items as well as the second; far away from a difference nothing moves
+    tokens = ("x" * 40 + "ab", "x" * 40 + "aab")
+
+    def sense(_: int, other: int) -> int:
+        return int(other == 41)
+
+    assert align(tokens, tokens, sense) == [(at, at) for at in range(41)] + [(41, 42)]
+    aligned = align(tokens, tokens, sense, lambda _, __: True)
+    assert aligned == [(at, at) for at in range(40)] + [(40, 41), (41, 42)]
+
+
 def test_a_pair_that_makes_no_sense_is_no_pair() -> None:
     assert align(("a1b", "a2b"), ("axb", "axb"), lambda _, __: -MATCHED - 1) == [(0, 0), (2, 2)]
 

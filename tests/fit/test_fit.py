@@ -63,21 +63,41 @@ def test_lines_and_outer_functions_of_another_version_do_not_matter(record: Reco
     assert model.matches[0].unmatched_count == 0
 
 
-def test_what_has_no_partner_follows_its_twins_or_keeps_its_size(record: Record) -> None:
+def test_what_has_no_partner_follows_its_twins_or_the_value_or_keeps_its_size(record: Record) -> None:
     extra = [
         alloc("copy", 4 * 3 * MIB, "contiguous", "forward"),
         alloc("lonely", 7777, "contiguous", "forward"),
+        alloc("sorted", 4 * 6_000, "contiguous", "forward"),
         free("copy"),
         free("lonely"),
+        free("sorted"),
     ]
     larger = step(4)
     model = fit.build(["batch"], [record(2, step(2)), record(4, larger[:4] + extra + larger[4:])])
     program, _ = model.stream((10,))
-    assert [program.requested[number] for number in (4, 5)] == [30 * MIB, 7777]
-    assert [model.rules[number].kind for number in (4, 5)] == [Kind.TWIN, Kind.KEPT]
+    assert [program.requested[number] for number in (4, 5, 6)] == [30 * MIB, 7777, 60_000]
+    assert [model.rules[number].kind for number in (4, 5, 6)] == [Kind.TWIN, Kind.KEPT, Kind.SCALED]
     assert any(
         "no partner; it keeps its size" in sentence for sentence in report.notes(fit.fit(model, fit.Conditions()))
     )
+
+
+def layers(batch: int) -> list[Line]:
+    """Layers whose scores at batch 1 are of the size of the copies at batch 16; at batch 1 no copy is needed."""
+    lines = [alloc("weight", WEIGHT, "init")]
+    for layer in range(3):
+        copies = [f"copy{layer}.{index}" for index in range(3 if batch > 1 else 0)]
+        scores = [f"scores{layer}.{index}" for index in range(4)]
+        for names, size in ((copies[:2], 3 * MIB), (scores, 48 * MIB), (copies[2:], 3 * MIB)):
+            lines += [alloc(name, batch * size, "attention", "forward") for name in names]
+        lines += [free(name) for name in (*copies, *scores)]
+    return lines
+
+
+def test_sizes_that_happen_to_be_equal_at_two_values_are_not_taken_for_one(record: Record) -> None:
+    model = fit.build(["batch"], [record(1, layers(1)), record(16, layers(16))])
+    for batch in (4, 20):
+        assert model.stream((batch,))[0].requested == [size for kind, _, size, _ in layers(batch) if kind == "alloc"]
 
 
 def test_at_a_recorded_value_the_recording_is_reproduced(record: Record) -> None:
@@ -178,3 +198,22 @@ def test_a_program_without_surprises_is_predicted_to_the_byte(record: Record) ->
         assert model.stream((batch,))[0].requested == asked
 
     every_batch()
+
+
+def test_what_has_no_rule_is_also_taken_in_proportion_where_that_decides(record: Record) -> None:
+    # the scratch memory of a library, 100 MiB and a bit at 2 and 100 MiB and another bit at 4: no rule in whole bytes
+    def program(batch: int, scratch: int) -> list[Line]:
+        return [
+            alloc("weight", 2_000 * MIB, "init"),
+            alloc("hidden", batch * 3 * MIB, "forward"),
+            alloc("scratch", scratch, "matmul", "forward"),
+            free("scratch"),
+        ]
+
+    model = fit.build(["batch"], [record(2, program(2, 100 * MIB)), record(4, program(4, 101 * MIB + 1))])
+    assert model.rules[2].kind is Kind.NEARLY
+    answered = fit.fit(model, fit.Conditions(), [(40,)]).answers[40,]
+    assert answered.outcome.peak_allocated.value < 2_300 * MIB
+    assert answered.allocated[1] >= (2_000 + 10 * (12 + 101)) * MIB
+    assert fit.fit(model, fit.Conditions(2_600 * MIB), [(40,)]).answers[40,].fit_count == 12
+    assert not fit.fit(model, fit.Conditions(2_600 * MIB), [(40,)]).answers[40,].fits

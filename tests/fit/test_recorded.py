@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ from tests.conftest import SHARED, facts_of
 from tests.test_commands import run
 from tracekit import analysis, fit
 from tracekit.allocator.settings import Settings
+from tracekit.allocator.whatif import Outcome
+from tracekit.allocator.whatif import run as run_program
 from tracekit.errors import TracekitError
 from tracekit.fit import report
+from tracekit.fit.answer import likeliest
 from tracekit.fit.rule import Point
 
 MIB = 1 << 20
 CAP = 45_440 * MIB
 
+SMALLEST = "g2_b1_t1024_ws8"
 BATCHES = {
     2: "g2_b2_t1024_ws8",
     3: "g2_b3_t1024_ws8",
@@ -72,9 +77,15 @@ def predicted(model: fit.Model, point: Point, conditions: fit.Conditions | None 
     return fit.fit(model, conditions or fit.Conditions(), [point]).answers[point]
 
 
-@pytest.mark.parametrize("pair", [(8, 16), (4, 8), (2, 4), (6, 12), (2, 3), (2, 4, 8)])
+def run_once(model: fit.Model, point: Point) -> Outcome:
+    """The program under the likeliest layout alone."""
+    program, _ = model.stream(point)
+    return run_program(program, layout=likeliest(program, is_recorded=False), keeps_events=False)
+
+
+@pytest.mark.parametrize("pair", [(8, 16), (4, 8), (2, 4), (6, 12), (2, 3), (1, 16), (2, 4, 8)])
 def test_the_golden_run_at_other_batches(read: Read, pair: tuple[int, ...]) -> None:
-    model = fit.build(["batch"], [read((value,), BATCHES[value]) for value in pair])
+    model = fit.build(["batch"], [read((value,), BATCHES.get(value, SMALLEST)) for value in pair])
     for value, name in BATCHES.items():
         outcome = predicted(model, (value,)).outcome
         allocated, reserved = measured(name)
@@ -125,6 +136,24 @@ def test_another_transformer_in_bfloat16(read: Read) -> None:
     outcome = predicted(model, (4,)).outcome
     allocated, reserved = measured("llama_b4")
     assert (outcome.peak_allocated.value, outcome.peak_reserved.value) == (allocated, reserved)
+
+
+@pytest.mark.parametrize(("pair", "left_out"), [((1, 2), 4), ((1, 4), 2), ((2, 4), 1)])
+def test_where_ties_decide_the_range_holds_what_was_measured(read: Read, pair: tuple[int, int], left_out: int) -> None:
+    model = fit.build(["batch"], [read((value,), f"llama_b{value}") for value in pair])
+    answered = predicted(model, (left_out,))
+    allocated, reserved = measured(f"llama_b{left_out}")
+    assert answered.allocated[0] <= allocated <= answered.allocated[1]
+    assert answered.reserved[0] <= reserved <= answered.reserved[1]
+
+
+def test_every_pair_says_the_same_of_larger_values(read: Read) -> None:
+    sources = [read((value,), f"llama_b{value}") for value in (1, 2, 4)]
+    models = [fit.build(["batch"], list(pair)) for pair in combinations(sources, 2)]
+    for value in (8, 16, 128):
+        outcomes = [run_once(model, (value,)) for model in models]
+        assert len({outcome.peak_allocated.value for outcome in outcomes}) == 1
+        assert len({outcome.peak_reserved.value for outcome in outcomes}) == 1
 
 
 def test_one_recording_of_the_golden_run_is_a_good_guess(read: Read) -> None:

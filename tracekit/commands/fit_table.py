@@ -68,7 +68,7 @@ def _write_points(row: Row) -> None:
     ]
     right = [True, False, True, False, True, False]
     if is_spread:
-        headers.insert(5, "reserved, by layout")
+        headers.insert(5, "reserved, range")
         right.insert(5, True)
         for line, point in zip(cells, points, strict=True):
             low, high = point["reserved_range_bytes"]
@@ -99,10 +99,8 @@ def _fits(point: Row) -> str:
     if point["fits"]:
         times = point["retry_count"]
         return "yes" if not times else f"yes, after {times:,} release{'s' if times > 1 else ''} of its cache"
-    if point["fitting_layout_count"]:
-        return (
-            f"no: not under {point['layout_count'] - point['fitting_layout_count']} of {point['layout_count']} layouts"
-        )
+    if point["fitting_run_count"]:
+        return f"no: not in {point['run_count'] - point['fitting_run_count']} of {point['run_count']} runs"
     return "no"
 
 

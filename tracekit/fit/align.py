@@ -5,7 +5,9 @@ Pure: tokens and numbers in, pairs of positions out. What a token is, and when a
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Sequence
+from itertools import compress, pairwise
 
 Pair = tuple[int, int]
 
@@ -18,22 +20,32 @@ MATCHED = 4
 MOST_DIFFERENCES = 2_000
 """Items without a partner beyond which two sequences are called different; the work grows with the square of them."""
 
+REACH = 32
+"""Matches away from an item without a partner, up to which a doubtful match is undone and made anew."""
+
 _LARGEST_GAP = 1_000_000
 """Pairs of items in a gap, beyond which the fewest unmatched are looked for and not the most sense."""
 
 Tokens = Sequence[Hashable]
 
 
-def align(fine: tuple[Tokens, Tokens], coarse: tuple[Tokens, Tokens], sense: Sense) -> list[Pair] | None:
+def align(
+    fine: tuple[Tokens, Tokens],
+    coarse: tuple[Tokens, Tokens],
+    sense: Sense,
+    is_doubtful: Callable[[int, int], bool] = lambda _, __: False,
+) -> list[Pair] | None:
     """Match two sequences in order.
 
     Fine tokens are matched so that the fewest items are left; what is left between two matches is matched by coarse
-    tokens so that it makes most sense.
+    tokens so that it makes most sense. Where items are left, counting does not say which of their neighbours they are:
+    doubtful matches near them are undone first.
 
     Args:
         fine: the tokens of either sequence; equal ones are the same item as far as can be known.
         coarse: tokens, item by item, of which more are equal.
         sense: asked of two items in a gap.
+        is_doubtful: asked of two items with equal fine tokens, whether they may be of two kinds all the same.
 
     Returns:
         Pairs of positions, ascending in both; None where more than `MOST_DIFFERENCES` items have no partner.
@@ -43,14 +55,40 @@ def align(fine: tuple[Tokens, Tokens], coarse: tuple[Tokens, Tokens], sense: Sen
     if anchors is None:
         return None
     first, second = _numbered(*coarse)
-    pairs: list[Pair] = []
-    before = (-1, -1)
-    for anchor in (*anchors, (len(first), len(second))):
-        if anchor[0] - before[0] > 1 and anchor[1] - before[1] > 1:
-            pairs += _in_gap(range(before[0] + 1, anchor[0]), range(before[1] + 1, anchor[1]), first, second, sense)
-        pairs.append(anchor)
-        before = anchor
-    return pairs[:-1]
+    end = len(first), len(second)
+
+    def filled(matched: list[Pair], begin: Pair, end: Pair, undone: list[Pair]) -> list[Pair]:
+        """Matches, and others in the gaps between them; what was undone is done again where a gap is too large."""
+        pairs: list[Pair] = []
+        before = begin
+        for anchor in (*matched, end):
+            rows, columns = range(before[0] + 1, anchor[0]), range(before[1] + 1, anchor[1])
+            between = undone[bisect_right(undone, before) : bisect_left(undone, anchor)]
+            if between and len(rows) * len(columns) > _LARGEST_GAP:
+                pairs += filled(between, before, anchor, [])
+            elif rows and columns:
+                pairs += _in_gap(rows, columns, first, second, sense)
+            pairs.append(anchor)
+            before = anchor
+        return pairs[:-1]
+
+    doubtful = _doubtful(anchors, end, is_doubtful)
+    firm = [anchor for anchor, is_one in zip(anchors, doubtful, strict=True) if not is_one]
+    return filled(firm, (-1, -1), end, list(compress(anchors, doubtful)))
+
+
+def _doubtful(anchors: list[Pair], end: Pair, is_doubtful: Callable[[int, int], bool]) -> list[bool]:
+    """Which matches have an item without a partner near them, and are not sure by themselves."""
+    gaps = [
+        at
+        for at, (before, after) in enumerate(pairwise(((-1, -1), *anchors, end)))
+        if after[0] - before[0] > 1 or after[1] - before[1] > 1
+    ]
+    near = [False] * len(anchors)
+    for gap in gaps:
+        for at in range(max(gap - REACH, 0), min(gap + REACH, len(anchors))):
+            near[at] = True
+    return [is_near and is_doubtful(*anchor) for anchor, is_near in zip(anchors, near, strict=True)]
 
 
 def _numbered(*sequences: Tokens) -> list[list[int]]:

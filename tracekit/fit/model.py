@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil
 
 from tracekit.allocator.program import ALLOCATE, ATTEMPT, COMPLETE, Program
 from tracekit.errors import TracekitError
@@ -81,6 +82,26 @@ class Model:
         if is_told_better and _does_the_same(recorded.program, program):
             return replace(recorded.program, source_ix=program.source_ix), self.template
         return recorded.program, recorded
+
+    def cautious(self, point: Point) -> Program | None:
+        """The program at a point with what has no rule as large as it may well be there; None where that is no other.
+
+        What the data makes and no rule in whole bytes explains goes in proportion, where that is more.
+        """
+        largest, program = self.sources[-1], self.template.program
+        if self.recorded_at(point) is not None:
+            return None
+        ratio = Fraction(rules.value_of((1,) * len(point), point), rules.value_of((1,) * len(point), largest.point))
+        likely = [one.at(point) for one in self.rules]
+        sizes = [
+            max(size, ceil(recorded * ratio))
+            if one.kind in (Kind.NEARLY, Kind.KEPT) and bucket not in _SAME_AT_ANY_SIZE
+            else size
+            for size, recorded, one, bucket in zip(
+                likely, largest.program.requested, self.rules, largest.bucket, strict=True
+            )
+        ]
+        return None if sizes == likely else replace(program, requested=sizes)
 
     def recorded_at(self, point: Point) -> Source | None:
         """The recording made at a point, None where there is none."""
@@ -222,10 +243,22 @@ def _matched(source: Source, largest: Source) -> Match:
         size, larger = ours.requested[ours.number[one]], theirs.requested[theirs.number[other]]
         if must_grow and larger < size:
             return -MATCHED - 1
-        return 1 if Fraction(larger, size) in ratios else 0
+        if Fraction(larger, size) not in ratios:
+            return 0
+        stays = largest.bucket[theirs.number[other]] in _SAME_AT_ANY_SIZE
+        return 2 if stays == (larger == size) else 1
 
     coarse = _tokens(source, largest)
-    pairs = align(_finer(coarse, source, largest, ratios), coarse, sense)
+    families = _families(source, largest, ratios)
+    members = Counter(families.values())
+
+    def is_doubtful(one: int, other: int) -> bool:
+        del other
+        size = ours.requested[ours.number[one]] if ours.number[one] >= 0 else 0
+        return members[families.get((False, size), -1)] > 2
+
+    fine = _finer(coarse, source, largest, families)
+    pairs = align(fine, coarse, sense, is_doubtful)
     if pairs is None:
         raise _strangers(source, largest, f"more than {MOST_DIFFERENCES:,} of what they do has no partner in the other")
     partner: list[int | None] = [None] * len(theirs.requested)
@@ -276,13 +309,15 @@ def _tokens(source: Source, largest: Source) -> tuple[Tokens, Tokens]:
     return tokens(source), tokens(largest)
 
 
-def _finer(
-    coarse: tuple[Tokens, Tokens], source: Source, largest: Source, ratios: Set[Fraction]
-) -> tuple[Tokens, Tokens]:
-    """The tokens with a class of sizes added: two sizes are of one class where one product makes one of the other."""
+Sized = tuple[bool, int]
+"""A size, and whether it is one of the largest recording."""
+
+
+def _families(source: Source, largest: Source, ratios: Set[Fraction]) -> dict[Sized, int]:
+    """Classes of sizes: two sizes are of one class where one product makes one of the other."""
     sizes, larger_sizes = set(source.program.requested), set(largest.program.requested)
-    family: dict[tuple[bool, int], int] = {}
-    relatives: defaultdict[tuple[bool, int], list[tuple[bool, int]]] = defaultdict(list)
+    family: dict[Sized, int] = {}
+    relatives: defaultdict[Sized, list[Sized]] = defaultdict(list)
     for size in sizes:
         for ratio in ratios:
             if size * ratio in larger_sizes:
@@ -296,10 +331,17 @@ def _finer(
             if member not in family:
                 family[member] = family.get(one, len(family))
                 todo += relatives[member]
+    return family
+
+
+def _finer(
+    coarse: tuple[Tokens, Tokens], source: Source, largest: Source, families: dict[Sized, int]
+) -> tuple[Tokens, Tokens]:
+    """The tokens with the class of the size added."""
 
     def finer(tokens: Tokens, program: Program, is_large: bool) -> Tokens:
         return [
-            (*token, family.get((is_large, program.requested[number])) if number >= 0 else None)
+            (*token, families.get((is_large, program.requested[number])) if number >= 0 else None)
             for token, number in zip(tokens, program.number, strict=True)
         ]
 
@@ -369,10 +411,12 @@ def _learned(matches: Sequence[Match], largest: Source) -> list[Rule]:
 
 
 def _twinned(learned: list[Rule], largest: Source) -> list[Rule]:
-    """Give what has no partner the rule of its twins, where all of them follow one.
+    """Give what has no partner the rule of its twins, where all of them follow one; else the cautious one.
 
     Twins are allocations of the same size, of the same bucket if there are any; else those that are the model's and the
     optimizer's, or those that are not, as it is itself: at some value a weight and an activation are of one size.
+    What the data makes goes in proportion where that gives whole bytes: a size that only looks like the data's is then
+    taken too large at larger values, and one that is the data's is not taken too small.
     """
     sizes = largest.program.requested
     twins: defaultdict[tuple[int, str | bool | None], set[Rule]] = defaultdict(set)
@@ -387,6 +431,8 @@ def _twinned(learned: list[Rule], largest: Source) -> list[Rule]:
                 terms = {twin.terms for twin in twins.get((size, likeness), ())}
                 if len(terms) == 1:
                     return Rule(terms.pop(), Kind.TWIN)
+            if bucket not in _SAME_AT_ANY_SIZE:
+                return rules.proportional(size, largest.point, Kind.SCALED) or one
         return one
 
     return list(map(rule_of, sizes, largest.bucket, learned))
@@ -394,15 +440,13 @@ def _twinned(learned: list[Rule], largest: Source) -> list[Rule]:
 
 def _guessed(source: Source) -> list[Rule]:
     """Rules from one recording: what the model and the optimizer make stays, all else goes in proportion."""
-    (value,) = source.point
     program = source.program
     constant_sizes = {
         size for size, bucket in zip(program.requested, source.bucket, strict=True) if bucket in _SAME_AT_ANY_SIZE
     }
     return [
-        Rule((((1,), Fraction(size, value)),), Kind.GUESSED)
-        if size not in constant_sizes and size % value == 0
-        else rules.constant(size, Kind.KEPT, 1)
+        (None if size in constant_sizes else rules.proportional(size, source.point, Kind.GUESSED))
+        or rules.constant(size, Kind.KEPT, 1)
         for size in program.requested
     ]
 
@@ -411,7 +455,11 @@ def unexplained_at_peak(model: Model) -> int:
     """Bytes alive at the largest recording's peak that rest on no rule in whole bytes."""
     program = model.sources[-1].program
     alive = alive_at_peak(program)
-    return sum(program.requested[number] for number in alive if model.rules[number].kind in (Kind.NEARLY, Kind.KEPT))
+    return sum(
+        program.requested[number]
+        for number in alive
+        if model.rules[number].kind in (Kind.NEARLY, Kind.SCALED, Kind.KEPT)
+    )
 
 
 def alive_at_peak(program: Program) -> set[int]:

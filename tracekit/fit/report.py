@@ -70,8 +70,8 @@ def point(fitted: Fitted, one: Answer) -> Row:
         "reserved_by": _set_by(one, outcome.peak_reserved),
         "allocated_range_bytes": list(one.allocated),
         "reserved_range_bytes": list(one.reserved),
-        "layout_count": one.layout_count,
-        "fitting_layout_count": one.fit_count,
+        "run_count": one.run_count,
+        "fitting_run_count": one.fit_count,
         "extrapolation": extrapolation(fitted.model, one.point),
     }
 
@@ -88,6 +88,11 @@ def extrapolation(model: Model, at: Point) -> float:
         recorded = [source.point[position] for source in model.sources]
         ratio = max(ratio, asked / max(recorded), min(recorded) / asked)
     return ratio
+
+
+def is_below(model: Model, at: Point) -> bool:
+    """Whether a point is smaller in a variable than every recording."""
+    return any(asked < min(source.point[position] for source in model.sources) for position, asked in enumerate(at))
 
 
 def make_fit(fitted: Fitted, wanted: Point) -> Row:
@@ -159,7 +164,7 @@ def _on_rules(model: Model) -> list[str]:
         at_peak[one.kind] += size if number in alive else 0
     tally = model.tally()
     sentences: list[str] = []
-    for kind in (Kind.LATER, Kind.TWIN, Kind.NEARLY, Kind.KEPT):
+    for kind in (Kind.LATER, Kind.TWIN, Kind.NEARLY, Kind.SCALED, Kind.KEPT):
         if tally[kind] and model.matches:
             biggest = max(size for size, one in zip(largest.requested, model.rules, strict=True) if one.kind is kind)
             sentences.append(
@@ -190,13 +195,25 @@ def _on_conditions(fitted: Fitted) -> list[str]:
         sentences.append(f"the recordings were made under different settings ({each}); taken are {taken}")
     if conditions.margin:
         sentences.append(f"{mib(conditions.margin)} MiB of the limit are kept free")
-    spread = [one for one in fitted.answers.values() if one.layout_count > 1]
+    spread = [one for one in fitted.answers.values() if one.run_count > 1]
     if spread:
         widest = max(one.reserved[1] - one.reserved[0] for one in spread)
         sentences.append(
-            f"where new segments will lie is not known and breaks ties between blocks of the same size: up to"
-            f" {max(one.layout_count for one in spread)} layouts were tried, reserved peaks differ by at most"
-            f" {mib(widest)} MiB among them, and a point fits where it fits under each"
+            "where new segments will lie is not known and breaks ties between blocks of the same size: up to"
+            f" {max(one.run_count for one in spread)} runs were made of each point, under other layouts; reserved peaks"
+            f" differ by at most {mib(widest)} MiB among them (a rare one may lie beyond), and a point fits where it"
+            " fits in each"
+        )
+    if any(model.cautious(one.point) is not None for one in fitted.answers.values()):
+        sentences.append(
+            "one of the runs of each point takes what has no rule in proportion, where that is more, so that the range"
+            " holds it; what a library asks for at a size that was not recorded may be more still"
+        )
+    below = [one.point for one in fitted.answers.values() if is_below(model, one.point)]
+    if below:
+        sentences.append(
+            f"{', '.join(map(told, below))}: below the recordings, where kernels may take other ways than in any of"
+            f" them; the way taken is that of {model.template.name}"
         )
     far = [one.point for one in fitted.answers.values() if extrapolation(model, one.point) > FAR]
     if far:

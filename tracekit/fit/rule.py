@@ -37,6 +37,7 @@ class Kind(StrEnum):
     LATER = "later"
     TWIN = "twin"
     NEARLY = "nearly"
+    SCALED = "scaled"
     KEPT = "kept"
     GUESSED = "guessed"
 
@@ -48,6 +49,7 @@ MEANING: dict[Kind, str] = {
     Kind.LATER: "a rule gives the bytes of the larger recordings; the smallest went another way",
     Kind.TWIN: "no partner; the rule is that of all allocations of the same size that have one",
     Kind.NEARLY: "no rule in whole bytes; the nearest straight one is used",
+    Kind.SCALED: "no partner and no twin; it is the data's and its bytes divide by the value, so it goes in proportion",
     Kind.KEPT: "no partner; it keeps its size",
     Kind.GUESSED: "taken to grow in proportion, from one recording",
 }
@@ -73,6 +75,13 @@ class Rule:
 def constant(size: int, kind: Kind, variables: int) -> Rule:
     """The rule that a size stays what it is."""
     return Rule((((0,) * variables, Fraction(size)),), kind)
+
+
+def proportional(size: int, point: Point, kind: Kind) -> Rule | None:
+    """The rule that a size goes with the product of all variables; None where that gives no whole bytes."""
+    product = (1,) * len(point)
+    each = Fraction(size, value_of(product, point))
+    return Rule(((product, each),), kind) if each.denominator == 1 else None
 
 
 def value_of(product: Product, point: Point) -> int:
