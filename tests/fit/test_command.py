@@ -57,6 +57,10 @@ def test_csv_has_exact_bytes(words: list[str]) -> None:
         (["--at", "6", "--variable", "batch,sequence"], 2, "names 2 variables"),
         (["--at", "6", "--make-fit", "6"], 2, "needs a --limit"),
         (["--at", "6", "8", "-o", "out"], 2, "takes one --at"),
+        (["--at", "6", "-o", "."], 1, "exists already"),
+        (["--limit", "0"], 2, "nothing to reserve"),
+        (["another.pickle", "--at", "6"], 2, "write it like 8=another.pickle"),
+        (["6", "--limit", "1GiB"], 2, "does not say what value"),
         ([], 2, "give --limit to find the largest"),
     ],
 )

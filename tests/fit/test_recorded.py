@@ -124,6 +124,9 @@ def test_expandable_segments_let_batch_21_fit(read: Read) -> None:
 def test_batch_and_sequence(read: Read, left_out: Point | None) -> None:
     given = [(point, name) for point, name in LENGTHS.items() if point != left_out]
     model = fit.build(["batch", "sequence"], [read(point, name) for point, name in given])
+    if left_out is None:
+        notes = report.notes(fit.fit(model, fit.Conditions()))
+        assert any("go with batch times sequence squared" in note for note in notes)
     others = {(value, 1024): name for value, name in BATCHES.items()} | LENGTHS
     for point, name in others.items():
         outcome = predicted(model, point).outcome

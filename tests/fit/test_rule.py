@@ -22,6 +22,8 @@ from tracekit.fit.rule import PRODUCTS, Kind, Point, indistinct, learn, value_of
         ({8: 100, 16: 107}, Kind.NEARLY, 20, 111),
         ({8: 100, 16: 201}, Kind.NEARLY, 24, 302),
         ({16: 500, 32: 400}, Kind.NEARLY, 64, 400),
+        # labels shifted by one: an item less than the value says
+        ({512: 7 * 511, 1024: 7 * 1023}, Kind.FITTED, 768, 7 * 767),
         # the smallest went another way, the larger two follow a rule
         ({2: 999, 8: 800, 16: 1600}, Kind.LATER, 20, 2000),
         # as many coefficients as recordings is a rule for a whole polynomial only
@@ -42,6 +44,12 @@ def test_two_variables_are_told_apart_by_three_recordings(product: Point, expect
     rule = learn(points, [7 * value_of(product, point) for point in points])
     assert rule.at((16, 768)) == expected
     assert rule.kind is (Kind.CONSTANT if product == (0, 0) else Kind.PROVEN)
+
+
+def test_a_shift_by_one_in_the_second_of_two_variables() -> None:
+    points = [(4, 512), (8, 512), (4, 1024)]
+    rule = learn(points, [batch * (length - 1) * 200 for batch, length in points])
+    assert (rule.kind, rule.at((16, 768))) == (Kind.PROVEN, 16 * 767 * 200)
 
 
 def test_what_recordings_cannot_tell_apart() -> None:
@@ -72,7 +80,7 @@ def test_a_rule_in_whole_bytes_gives_the_recorded_bytes(values: list[int], data:
     assert rule.at(points[-1]) == sizes[-1]
     if rule.kind in (Kind.CONSTANT, Kind.PROVEN, Kind.FITTED):
         assert [rule.at(point) for point in points] == sizes
-        assert all(coefficient > 0 for _, coefficient in rule.terms)
+        assert all(coefficient > 0 for _, coefficient in rule.terms[1:])
     if rule.kind is Kind.FITTED:
         assert all(coefficient.denominator == 1 for _, coefficient in rule.terms)
 

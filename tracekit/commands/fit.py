@@ -43,19 +43,21 @@ def command(
     style: str,
     quiet: bool,
 ) -> None:
-    r"""Predict a program at values that never ran, from recordings at others, and find the largest that fits.
+    """Predict a program at values that never ran, from recordings at others, and find the largest that fits.
 
     Each size becomes a rule of the value, and the allocator is run again on the stream that results:
 
     \b
         tracekit fit 8=b8.pickle 16=b16.pickle --limit 45440MiB
         tracekit fit 4x512=a.pickle 8x512=b.pickle 4x1024=c.pickle --at 8x768
-    """
-    from tracekit import analysis, fit, terminal, what_if
+    """  # noqa: D301 - click's own mark for lines to keep
+    from tracekit import analysis, dataset, fit, terminal, what_if
     from tracekit.commands import fit_request, fit_table
     from tracekit.fit import report
 
     request = fit_request.parse(recordings, at, limit, margin, variable, length, make_fit)
+    if output is not None:
+        dataset.refuse_existing(output, force=force)
     with ExitStack() as stack, terminal.progress(quiet=quiet) as tell:
         sources: list[fit.Source] = []
         for point, name in request.recordings:

@@ -74,10 +74,10 @@ def parse(
         click.UsageError: with the word that cannot be read.
     """
     recordings = [_recording(word) for word in words if "=" in word]
-    # values that follow --at with blanks between them arrive among the recordings
-    asked = [point for word in (*at, *(word for word in words if "=" not in word)) for point in _points(word)]
     if not recordings:
         raise click.UsageError("give at least one recording, as in 8=DATASET")
+    # values that follow --at with blanks between them arrive among the recordings
+    asked = [point for word in (*at, *_values(words, has_at=bool(at))) for point in _points(word)]
     counts = {len(point) for point, _ in recordings}
     if len(counts) > 1:
         raise click.UsageError("give every recording the same variables: all as 8=DATASET, or all as 8x512=DATASET")
@@ -96,11 +96,22 @@ def parse(
         raise click.UsageError("give --limit to find the largest that fits, or --at for values of your own")
     if wanted is not None and limit_bytes is None:
         raise click.UsageError("--make-fit needs a --limit")
+    if limit_bytes == 0:
+        raise click.BadParameter("a limit of 0 leaves nothing to reserve", param_hint="--limit")
     margin_bytes = _size(margin, "--margin")
     if limit_bytes is not None and margin_bytes >= limit_bytes:
         raise click.BadParameter(f"a margin of {margin} leaves nothing of a limit of {limit}", param_hint="--margin")
     others = _others(recordings, length, count) if limit_bytes is not None else None
     return Request(names, recordings, asked, limit_bytes, margin_bytes, others, wanted)
+
+
+def _values(words: tuple[str, ...], *, has_at: bool) -> list[str]:
+    """The words that are no recordings: values that follow an --at."""
+    values = [word for word in words if "=" not in word]
+    for word in values:
+        if not has_at or not word[0].isdigit():
+            raise click.UsageError(f"{word!r} does not say what value it was recorded at; write it like 8={word}")
+    return values
 
 
 def _others(recordings: list[tuple[Point, str]], length: int | None, count: int) -> Point:

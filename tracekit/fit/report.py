@@ -12,7 +12,7 @@ from tracekit import what_if
 from tracekit.allocator.result import Peak
 from tracekit.fit import Fitted, remedy
 from tracekit.fit.answer import Answer, request_at
-from tracekit.fit.model import Model, alive_at_peak, told
+from tracekit.fit.model import Model, alive_at_peak, in_words, told
 from tracekit.fit.rule import MEANING, Kind, Point
 from tracekit.terminal import mib
 
@@ -171,16 +171,17 @@ def _on_rules(model: Model) -> list[str]:
                 f"{tally[kind]:,} of {len(model.rules):,} allocations ({mib(at_peak[kind])} MiB at the peak of"
                 f" {model.sources[-1].name}, the largest {mib(biggest)} MiB): {MEANING[kind]}"
             )
-    squared = [
-        number
-        for number, one in enumerate(model.rules)
-        if len(model.variables) == 1 and any(product == (2,) for product, _ in one.terms)
-    ]
-    if squared:
-        held = sum(largest.requested[number] for number in squared if number in alive)
+    squares: Counter[tuple[int, ...]] = Counter()
+    held: Counter[tuple[int, ...]] = Counter()
+    for number, (size, one) in enumerate(zip(largest.requested, model.rules, strict=True)):
+        for product, _ in one.terms:
+            if max(product) > 1:
+                squares[product] += 1
+                held[product] += size if number in alive else 0
+    for product, count in squares.items():
         sentences.append(
-            f"{len(squared):,} allocations ({mib(held)} MiB at the peak of {model.sources[-1].name}) go with"
-            f" {model.variables[0]} squared"
+            f"{count:,} allocations ({mib(held[product])} MiB at the peak of {model.sources[-1].name}) go with"
+            f" {in_words(product, model.variables)}"
         )
     return sentences
 

@@ -104,7 +104,8 @@ def indistinct(points: Sequence[Point]) -> tuple[Product, Product] | None:
 def learn(points: Sequence[Point], sizes: Sequence[int], products: Sequence[Product] | None = None) -> Rule:
     """The simplest rule that gives recorded sizes; fewer products are simpler.
 
-    A size is a sum of tensors, so that coefficients are positive. As many coefficients as points fit anything: there,
+    A size is a sum of tensors, so that coefficients are positive; but a tensor may have an item less than the value
+    says, such as labels shifted by one. As many coefficients as points fit anything: there,
     only whole bytes of a constant and one product are taken for a rule, or of a whole polynomial of one variable.
     Kernels go other ways at small sizes, so a rule may leave out the smallest points. What has no rule gets the nearest
     straight one, which is exact at the last point.
@@ -150,13 +151,24 @@ def _combinations(points: Sequence[Point], products: Sequence[Product]) -> Itera
 
 
 def _exact(chosen: Sequence[Product], points: Sequence[Point], sizes: Sequence[int]) -> _Terms | None:
-    """Coefficients that give every size, all of them positive; None where there are none."""
+    """Coefficients that give every size, each positive or of a shift by one; None where there are none."""
     coefficients = _solved(
         [[Fraction(value_of(product, point)) for product in chosen] for point in points], list(map(Fraction, sizes))
     )
-    if coefficients is None or any(one <= 0 for one in coefficients):
+    if coefficients is None:
         return None
-    return tuple(zip(chosen, coefficients, strict=True))
+    terms = tuple(zip(chosen, coefficients, strict=True))
+    return terms if all(one > 0 or _is_shift(product, one, terms) for product, one in terms) else None
+
+
+def _is_shift(product: Product, coefficient: Fraction, terms: _Terms) -> bool:
+    """Whether a term takes off what one less of a variable makes of another term: n of them times (value - 1)."""
+    return coefficient < 0 and any(
+        other == -coefficient
+        and sum(above) == sum(product) + 1
+        and all(higher >= lower for higher, lower in zip(above, product, strict=True))
+        for above, other in terms
+    )
 
 
 def _solved(rows: list[list[Fraction]], right: list[Fraction]) -> list[Fraction] | None:
