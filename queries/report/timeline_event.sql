@@ -1,8 +1,9 @@
 -- One event of one device that a drawn timeline keeps: of each of bin_count equal runs of events the first, the last, the
--- lowest, the highest, and the one with the most reserved, so that no peak is lost; -1 is the opening state.
+-- lowest, the highest, and the one with the most reserved, so that no peak is lost, and the first twelve failed requests;
+-- -1 is the opening state.
 -- layer: report
 -- grain: event_ix
--- reads: device, running_bytes
+-- reads: device, running_bytes, trace_event
 -- parameters: of_device, bin_count
 --   event_ix: the event
 --   allocated_bytes: bytes in blocks that the program holds after it
@@ -57,14 +58,39 @@ kept as (
     select highest_ix as event_ix from binned
     union
     select most_reserved_ix as event_ix from binned
+),
+
+-- a failed request changes no byte, and is pointed at all the same
+failed as (
+    select event_ix from trace_event
+    where device = of_device and action = 'oom'
+    order by event_ix
+    limit 12
+),
+
+seen as (
+    select
+        state.event_ix,
+        state.allocated_bytes,
+        state.active_bytes,
+        state.reserved_bytes
+    from state
+    inner join kept on state.event_ix = kept.event_ix
+    union all
+    select
+        failed.event_ix,
+        state.allocated_bytes,
+        state.active_bytes,
+        state.reserved_bytes
+    from failed
+    asof inner join state on failed.event_ix >= state.event_ix
 )
 
 select
-    state.event_ix::bigint as event_ix,
-    state.allocated_bytes,
-    state.active_bytes,
-    state.reserved_bytes,
-    max(state.allocated_bytes) over (order by state.event_ix) as high_water_bytes
-from state
-inner join kept on state.event_ix = kept.event_ix
-order by state.event_ix
+    event_ix::bigint as event_ix,
+    allocated_bytes,
+    active_bytes,
+    reserved_bytes,
+    max(allocated_bytes) over (order by event_ix) as high_water_bytes
+from seen
+order by event_ix

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import FloatRect, Page
 
 from tests import hostile
 from tests.browser.conftest import Open
@@ -16,6 +18,13 @@ from tracekit import report
 from tracekit.analysis import open_any
 
 PEAK = 17_882_019_840
+
+OVERVIEW = ".overview_group .background"
+DETAIL = ".detail_group .background"
+
+AXIS = """[...document.querySelectorAll(".detail_group .role-axis-label text")]
+    .map((one) => one.textContent.replaceAll(",", "")).filter((one) => /^\\d+$/.test(one)).map(Number)"""
+"""The numbers below the detail."""
 
 
 def lines(page: Page) -> dict[str, int]:
@@ -46,10 +55,49 @@ def colours(page: Page) -> tuple[dict[str, str], set[str]]:
     return swatches, set(filled) & set(swatches.values())
 
 
-def drag(page: Page, selector: str, begin: float, end: float) -> None:
-    """Drag across an element, between two shares of its width."""
+def box_of(page: Page, selector: str) -> FloatRect:
+    """Where the first element of a selector is in the window, into which it is scrolled."""
+    page.locator(selector).first.scroll_into_view_if_needed()
     box = page.locator(selector).first.bounding_box()
     assert box
+    return box
+
+
+def click(page: Page, selector: str, across: float, down: float) -> None:
+    """Click at shares of an element's width and height, and wait until the page has drawn again."""
+    box = box_of(page, selector)
+    page.mouse.click(box["x"] + across * box["width"], box["y"] + down * box["height"])
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def press(page: Page, control: str, *keys: str) -> None:
+    """Press keys where a control has the focus."""
+    page.locator(f'[data-control="{control}"]').focus()
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def events(page: Page) -> list[int]:
+    """The events of the timeline."""
+    data = json.loads(page.locator("#data").text_content() or "")
+    return data["devices"]["0"]["charts"]["timeline"]["tables"]["timeline"]["columns"]["event_ix"]["values"]
+
+
+def moment(page: Page) -> int:
+    """The event whose account the ledger shows."""
+    told = re.match(r"after event ([\d,]+)", page.locator(".moment").inner_text())
+    return int(told[1].replace(",", "")) if told else -1
+
+
+def shown_part(page: Page) -> tuple[int, int]:
+    """The events between which the detail shows the timeline."""
+    begin, end = (events(page)[int(page.locator(f'[data-control="{end}"]').input_value())] for end in ("from", "to"))
+    return begin, end
+
+
+def drag(page: Page, selector: str, begin: float, end: float) -> None:
+    """Drag across an element, between two shares of its width."""
+    box = box_of(page, selector)
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + begin * box["width"], middle)
     page.mouse.down()
@@ -95,15 +143,150 @@ def test_each_picture_has_a_question_an_answer_in_words_and_its_rows(opened: Ope
 def test_a_click_on_the_timeline_changes_the_ledger(opened: Open, sample_page: Path) -> None:
     page = opened(sample_page)
     at_peak = lines(page)
-    box = page.locator('[data-chart="timeline"] .drawing svg').bounding_box()
-    assert box
-    page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.6)
+    click(page, DETAIL, 0.6, 0.6)
     page.wait_for_function("() => !document.querySelector('.moment').textContent.includes('3,815')")
     shown = lines(page)
     assert shown != at_peak
     assert adds_up(shown)
     page.get_by_role("button", name="To the peak").click()
     assert lines(page) == at_peak
+
+
+@pytest.mark.parametrize("part", [None, (0.53, 0.56)], ids=["the whole", "a part"])
+def test_each_click_on_the_detail_gives_the_moment_nearest_to_it(
+    opened: Open, sample_page: Path, part: tuple[float, float] | None
+) -> None:
+    """Wherever the pointer is: over areas and above them, at the peak's mark, at the edges, where it has hovered."""
+    page = opened(sample_page)
+    kept = events(page)
+    begin, end = kept[0], kept[-1]
+    if part is not None:
+        drag(page, OVERVIEW, *part)
+        page.wait_for_function("() => document.querySelector('[data-control=to]').value < 2000")
+        begin, end = (begin + (end - begin) * share for share in part)
+    pixel = (end - begin) / box_of(page, DETAIL)["width"]
+    across = [0.002, 0.9985, *(0.0137 + 0.0311 * index for index in range(32))]
+    for index, share in enumerate(across):
+        click(page, DETAIL, share, (0.02, 0.28, 0.5, 0.74, 0.98)[index % 5])
+        at = begin + share * (end - begin)
+        gap = min(abs(event - at) for event in kept)
+        assert abs(moment(page) - at) <= gap + pixel, (share, at)
+
+
+def test_a_click_on_the_overview_chooses_a_moment_and_brings_the_detail_there(opened: Open, sample_page: Path) -> None:
+    page = opened(sample_page)
+    kept = events(page)
+    span = kept[-1] - kept[0]
+    click(page, OVERVIEW, 0.25, 0.2)
+    assert abs(moment(page) - (kept[0] + 0.25 * span)) <= 10
+    assert shown_part(page) == (kept[0], kept[-1])
+    drag(page, OVERVIEW, 0.5, 0.6)
+    page.wait_for_function("() => document.querySelector('[data-control=to]').value < 2000")
+    assert abs(moment(page) - (kept[0] + 0.25 * span)) <= 10  # a drag is no click
+    click(page, OVERVIEW, 0.8, 0.9)
+    assert abs(moment(page) - (kept[0] + 0.8 * span)) <= 10
+    begin, end = shown_part(page)
+    assert begin == pytest.approx(kept[0] + 0.75 * span, abs=20)
+    assert end == pytest.approx(kept[0] + 0.85 * span, abs=20)
+    page.get_by_role("button", name="To the peak").click()
+    begin, end = shown_part(page)
+    assert begin < 3815 < end
+    assert end - begin == pytest.approx(0.1 * span, abs=20)
+    page.get_by_role("button", name="Show all").click()
+    assert shown_part(page) == (kept[0], kept[-1])
+
+
+def test_hovering_names_a_bucket_and_its_bytes(opened: Open, sample_page: Path) -> None:
+    page = opened(sample_page)
+    box = box_of(page, DETAIL)
+    for height, bucket in ((0.985, "parameter"), (0.8, "activation"), (0.2, "cached")):
+        for share in (0.5398, 0.54):  # the first move draws what the second one finds
+            page.mouse.move(box["x"] + share * box["width"], box["y"] + height * box["height"])
+        page.locator("#vg-tooltip-element.visible", has_text=re.compile(rf"bucket\s*{bucket}")).wait_for()
+    told = page.locator("#vg-tooltip-element").inner_text()
+    assert re.search(r"bytes\s+[\d,]+\n", told)
+    assert "null" not in told
+    page.mouse.move(3, 3)
+    page.wait_for_function("() => !document.querySelector('#vg-tooltip-element').classList.contains('visible')")
+
+
+def test_moment_and_part_are_moved_by_keys(opened: Open, sample_page: Path) -> None:
+    page = opened(sample_page)
+    kept = events(page)
+    peak = kept.index(3815)
+    press(page, "moment", "ArrowRight")
+    assert moment(page) == kept[peak + 1]
+    press(page, "moment", "ArrowLeft", "ArrowLeft")
+    assert moment(page) == kept[peak - 1]
+    press(page, "moment", "End")
+    assert moment(page) == kept[-1]
+    assert adds_up(lines(page))
+    press(page, "moment", "PageDown")
+    assert kept[0] < moment(page) < kept[-1] - 100
+    press(page, "moment", "Home")
+    assert page.locator(".moment").inner_text() == "the opening state"
+
+    press(page, "from", "PageUp", "PageUp", "ArrowRight")
+    press(page, "to", "PageDown", "PageDown", "PageDown")
+    begin, end = shown_part(page)
+    assert kept[0] < begin < end < kept[-1]
+    page.wait_for_function(f"(part) => {AXIS}.every((event) => part[0] <= event && event <= part[1])", arg=[begin, end])
+    whole = box_of(page, OVERVIEW)
+    left, width, _ = line_of(page, ".brush_brush path")
+    assert (left - whole["x"]) / whole["width"] == pytest.approx((begin + 1) / (kept[-1] + 1), abs=0.005)
+    assert width / whole["width"] == pytest.approx((end - begin) / (kept[-1] + 1), abs=0.005)
+    # the part follows a moment that leaves it, and keeps its width
+    press(page, "moment", "End")
+    assert shown_part(page)[1] == kept[-1]
+    assert shown_part(page)[1] - shown_part(page)[0] == pytest.approx(end - begin, abs=20)
+    # the ends never meet
+    press(page, "from", "End")
+    press(page, "to", "Home")
+    begin, end = shown_part(page)
+    assert (begin, end) == (kept[0], kept[1])
+
+
+def test_what_has_the_focus_is_seen(opened: Open, sample_page: Path) -> None:
+    page = opened(sample_page)
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        style = page.evaluate(
+            "(({outlineStyle, outlineWidth}) => [outlineStyle, outlineWidth])(getComputedStyle(document.activeElement))"
+        )
+        assert style == ["solid", "2px"]
+
+
+def line_of(page: Page, selector: str) -> tuple[float, float, float]:
+    """Where the last element of a selector begins across, how wide it is, and its upper edge, without its stroke."""
+    left, width, top = page.locator(selector).last.evaluate(
+        """(one) => { const [box, place] = [one.getBBox(), one.getScreenCTM()];
+            return [place.e + box.x, box.width, place.f + box.y]; }"""
+    )
+    return left, width, top
+
+
+def readable(page: Page) -> None:
+    """Each label of the detail lies within it, above what is reserved, and over no other."""
+    detail = box_of(page, DETAIL)
+    _, _, reserved = line_of(page, ".detail_group .mark-line path")
+    labels = [
+        box
+        for one in page.locator(".detail_group .mark-text.role-mark text").all()
+        if (box := one.bounding_box()) and one.text_content()
+    ]
+    assert labels
+    for box in labels:
+        assert detail["y"] <= box["y"]
+        assert box["y"] + box["height"] <= reserved
+        assert detail["x"] - 1 <= box["x"]
+        assert box["x"] + box["width"] <= detail["x"] + detail["width"] + 1
+    for above, below in pairwise(sorted(labels, key=lambda box: box["y"])):
+        assert above["y"] + above["height"] <= below["y"] + 2
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_peaks_label_is_readable(opened: Open, sample_page: Path, width: int) -> None:
+    readable(opened(sample_page, width=width))
 
 
 def test_every_moment_of_the_slider_adds_up(opened: Open, sample_page: Path) -> None:
@@ -118,21 +301,10 @@ def test_every_moment_of_the_slider_adds_up(opened: Open, sample_page: Path) -> 
 
 def test_a_brush_changes_what_the_detail_shows(opened: Open, sample_page: Path) -> None:
     page = opened(sample_page)
-    labels = '[data-chart="timeline"] .role-axis-label text'
-
-    def shown() -> list[int]:
-        found = [one.inner_html().replace(",", "") for one in page.locator(labels).all()]
-        return [int(one) for one in found if re.fullmatch(r"\d+", one)]
-
-    assert max(shown()) == 7000
-    drag(page, '[data-chart="timeline"] .concat_1_group .background', 0.5, 0.6)
-    page.wait_for_function(
-        "(was) => document.querySelector(was[0]) && ![...document.querySelectorAll(was[0])]"
-        ".some((one) => one.textContent === '7,000')",
-        arg=[labels],
-    )
-    assert min(shown()) > 3000
-    assert max(shown()) < 5000
+    assert max(page.evaluate(AXIS)) == 7000
+    drag(page, OVERVIEW, 0.5, 0.6)
+    page.wait_for_function(f"() => {AXIS}.every((event) => 3500 < event && event < 4300)")
+    assert shown_part(page) == pytest.approx((3529, 4235), abs=20)
 
 
 def test_slider_and_play_button_move_the_step(opened: Open, sample_page: Path) -> None:
@@ -156,17 +328,22 @@ def test_slider_and_play_button_move_the_step(opened: Open, sample_page: Path) -
 
 def test_a_click_on_an_allocation_shows_its_stack(opened: Open, sample_page: Path) -> None:
     page = opened(sample_page)
-    drawing = page.locator('[data-chart="allocations"] .drawing')
-
-    def told() -> list[str]:
-        return [one for one in drawing.locator(".mark-text text").all_text_contents() if one]
-
-    before = told()
-    drawing.locator(".mark-rect path").nth(7).click(force=True)
-    page.wait_for_timeout(1000)
-    (name,) = [one for one in told() if re.match(r"allocation \d+, ", one)]
-    assert name not in before
-    assert [one for one in told() if re.search(r"\.py:\d+ |::", one)]
+    section = page.locator('[data-chart="allocations"]')
+    picked = section.locator(".picked")
+    largest = picked.inner_text()
+    assert "1,646,821,376 bytes" in largest
+    section.locator(".mark-rect path").nth(20).click(force=True)
+    page.wait_for_function("(was) => document.querySelector('.picked').innerText !== was", arg=largest)
+    assert re.search(r"^allocation [\d,]+, \w+\n+[\d,.]+ MiB asked for, [\d,]+ bytes\n", picked.inner_text())
+    frames = picked.locator("li").all_text_contents()
+    assert any(re.search(r"\.py:\d+ \w", frame) for frame in frames)
+    chosen = picked.locator("h3").inner_text()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('.picked li'))")
+    assert page.evaluate("getSelection().toString()").strip() == frames[0]
+    press(page, "allocation", "Home")
+    assert picked.inner_text() == largest
+    press(page, "allocation", "PageUp")
+    assert picked.locator("h3").inner_text() not in (chosen, largest.splitlines()[0])
 
 
 @pytest.mark.parametrize("width", [1400, 400])
@@ -247,3 +424,5 @@ def test_other_recordings_are_drawn(opened: Open, tmp_path: Path, name: str) -> 
         path.write_text(report.html(warehouse, name), encoding="utf-8")
     page = opened(path)
     assert adds_up(lines(page))
+    if page.locator(DETAIL).count():
+        readable(page)

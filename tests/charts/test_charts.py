@@ -24,7 +24,7 @@ from tests.charts import golden
 from tests.conftest import SAMPLE
 from tracekit import cli
 from tracekit.catalog import empty_warehouse
-from tracekit.charts import CHARTS, Chart, Request, render, sweep, theme
+from tracekit.charts import CHARTS, Chart, Request, render, sweep, theme, words
 from tracekit.charts.allocations import places
 from tracekit.charts.chart import MOST_ROWS
 from tracekit.commands import chart as verb
@@ -120,6 +120,12 @@ def test_timeline_keeps_the_peak_with_its_asker(sample: Warehouse) -> None:
     said = CHARTS["timeline"].describe(tables)
     assert "peak: 17,053.6 MiB (17,882,019,840 bytes) allocated at event 3,815, step 2, backward" in said
     assert "requested by LogSoftmaxBackward0" in said
+
+
+def test_the_opening_state_is_named_as_a_place() -> None:
+    row = {"event_ix": -1, "step": None, "phase": None}
+    assert words.where(row) == words.where({"event_ix": None}) == "the opening state"
+    assert words.where({"event_ix": 3815, "step": 2, "phase": "backward"}) == "event 3,815, step 2, backward"
 
 
 def test_step_shows_what_readings_miss(sample: Warehouse) -> None:

@@ -96,6 +96,19 @@ def test_no_height_is_lost_however_few_events_are_kept(lives: list[tuple[int, bo
     assert (kept[0]["event_ix"], kept[-1]["event_ix"]) == (-1, len(lines) - 1)
 
 
+def test_a_failed_request_is_kept_though_it_changes_nothing(given: Given) -> None:
+    """Of thousands that a program survives, the first twelve."""
+    lines = ["alloc 0x9000 1024", *["oom - 4096", "alloc 0x9000 512", "free_completed 0x9000 512"] * 20]
+    warehouse = given(
+        device=[rows.device(len(lines))],
+        trace_event=rows.events(*lines),
+        placement=rows.placements("0x9000 1024 1024 0 - -"),
+    )
+    found = warehouse.rows("from timeline(0, 1)")
+    assert [row["event_ix"] for row in found if row["action"] == "oom"] == list(range(1, 37, 3))
+    assert {(row["allocated_bytes"], row["size_bytes"]) for row in found if row["action"] == "oom"} == {(1024, 4096)}
+
+
 def test_phases_shorter_than_a_bin_are_drawn_as_several(given: Given) -> None:
     marks = [
         mark

@@ -77,7 +77,9 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     picked = alt.selection_point(
         name="picked",
         fields=["allocation_id", "stack_id"],
-        on="click",
+        on="rect:click",  # between the rectangles there is nothing to tell
+        toggle=False,
+        clear=False,
         value=[{"allocation_id": first["allocation_id"], "stack_id": first["stack_id"]}],
     )
     left = alt.vconcat(_largest(rows, buckets, scale, picked), _rest(rest, buckets, scale), spacing=14)

@@ -9,6 +9,7 @@ binned by queries/report/timeline_event.sql so that no peak is lost.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import altair as alt
@@ -22,6 +23,11 @@ from tracekit.warehouse import Warehouse
 Row = dict[str, Any]
 
 _WIDTH = 760
+_HEIGHT = 340
+
+_LABEL_HEIGHT = 14
+_MOST_LABELS = 3
+"""Marks that are named in the drawing, each on a line of its own; the words below the drawing name them all."""
 
 _MOST_MARKS = 12
 """Failed requests that are pointed at; the first ones, as a program that goes on can fail thousands of times."""
@@ -56,8 +62,15 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     highest = max((row["reserved_bytes"] for row in events), default=1)
     buckets = [str(name) for name in tables["stacked"]["bucket"].to_pylist()]
     brush = alt.selection_interval(name="brush", encodings=["x"])
+    # on the way up: between down and up the mark under the pointer may be another, and then nothing is clicked
     moment = alt.selection_point(
-        name="moment", fields=["event_ix"], nearest=True, on="click", value=[{"event_ix": _first_moment(marks, events)}]
+        name="moment",
+        fields=["event_ix"],
+        on="[pointerdown, window:pointerup] > pointerup[!event.button]",
+        toggle=False,
+        clear=False,
+        empty=False,
+        value=[{"event_ix": _first_moment(marks, events)}],
     )
     left = alt.vconcat(
         _band(x, None),
@@ -80,13 +93,15 @@ class _Across:
         self.by_time = by_time
         self.field = "time_us" if by_time else "event_ix"
         self.begin, self.end = ("begin_us", "end_us") if by_time else ("begin_event_ix", "end_event_ix")
-        self.domain = [0, max((row[self.field] or 0 for row in events), default=1) or 1]
+        places = [row[self.field] for row in events if row[self.field] is not None]
+        begin = min(places, default=0)
+        self.domain = [begin, max([begin + 1, *places])]
 
     def scale(self, brush: alt.Parameter | None) -> alt.Scale:
         if brush is None:
-            return alt.Scale(domain=self.domain, nice=False)
+            return alt.Scale(domain=self.domain, nice=False, padding=0)
         # what is not brushed is shown whole; a domain of its own, so that no layer without rows is asked for one
-        return alt.Scale(domain=self.domain, domainRaw=alt.ExprRef(f"brush.{self.field}"), nice=False)
+        return alt.Scale(domain=self.domain, domainRaw=alt.ExprRef(f"brush.{self.field}"), nice=False, padding=0)
 
     def at(self, brush: alt.Parameter | None, labels: bool) -> alt.X:
         title = ("seconds since the first event" if self.by_time else "event") if labels else None
@@ -98,6 +113,25 @@ class _Across:
         """A Vega expression for how much of the axis the detail shows."""
         whole = self.domain[1] - self.domain[0]
         return f"(brush.{self.field} ? brush.{self.field}[1] - brush.{self.field}[0] : {whole})"
+
+    def shown_from(self) -> str:
+        """A Vega expression for where the part begins that the detail shows."""
+        return f"(brush.{self.field} ? brush.{self.field}[0] : {self.domain[0]})"
+
+    def neighboured(self, chart: alt.Chart) -> alt.Chart:
+        """With from_x and to_x: the part of the axis to which no other event is nearer."""
+        begin, end = self.domain
+        neighbours: list[Any] = [
+            {"op": "lag", "field": self.field, "as": "before_x"},
+            {"op": "lead", "field": self.field, "as": "after_x"},
+        ]
+        return chart.transform_window(
+            neighbours,
+            sort=[alt.SortField("event_ix")],
+        ).transform_calculate(
+            from_x=f"isValid(datum.before_x) ? (datum.before_x + datum.{self.field}) / 2 : {begin - 1}",
+            to_x=f"isValid(datum.after_x) ? (datum.after_x + datum.{self.field}) / 2 : {end + 1}",
+        )
 
 
 def _rows(x: _Across) -> alt.Chart:
@@ -157,12 +191,12 @@ def _overview(x: _Across, highest: int, brush: alt.Parameter) -> Drawing:
     scale = axis.bytes_scale(highest, 2)
     area = (
         _rows(x)
-        .properties(name="overview")
+        .properties(name="choosing")
         .mark_area(interpolate="step-after", style="quiet", opacity=0.6)
         .encode(x=x.at(None, labels=False), y=alt.Y("allocated_bytes:Q", stack=None, axis=y, scale=scale))
         .add_params(brush)
     )
-    return alt.layer(area, width=_WIDTH, height=56)
+    return alt.layer(area, name="overview", width=_WIDTH, height=56)
 
 
 def _detail(
@@ -174,11 +208,18 @@ def _detail(
     moment: alt.Parameter,
 ) -> Drawing:
     hover = alt.selection_point(
-        name="hover", fields=["event_ix"], nearest=True, on="pointermove", clear="pointerout", empty=False
+        name="hover",
+        fields=["event_ix"],
+        on="pointermove",
+        toggle=False,
+        clear="view:mouseleave",  # not before the mouseout by which a tooltip goes
+        empty=False,
     )
+    labels = marks[:_MOST_LABELS]
+    room = highest * _HEIGHT // (_HEIGHT - _LABEL_HEIGHT * (len(labels) + 1))
     at = x.at(brush, labels=True)
-    of_bytes = axis.bytes_axis(highest, None)
-    scale = axis.bytes_scale(highest)
+    of_bytes = axis.bytes_axis(room, None)
+    scale = axis.bytes_scale(room)
     heights = stack.on_scale(buckets, of_bytes, scale)
     areas = stack.stacked(_rows(x), buckets).mark_area(interpolate="step-after", clip=True).encode(x=at, **heights)
     reserved = (
@@ -191,24 +232,24 @@ def _detail(
         .mark_line(interpolate="step-after", clip=True, strokeWidth=1, strokeDash=[5, 3])
         .encode(x=at, y=alt.Y("high_water_bytes:Q", scale=scale))
     )
-    # over the whole width, so that the nearest event is found wherever the pointer is
+    chosen = _rows(x).transform_filter(moment).mark_rule(clip=True, strokeWidth=1, strokeDash=[2, 2]).encode(x=at)
+    # above all that is drawn, each event has the part of the width that is nearest to it
+    nearest: dict[str, Any] = {"x": alt.X("from_x:Q", scale=x.scale(brush)), "x2": "to_x:Q"}
     finder = (
-        _rows(x)
-        .properties(name="detail")
-        .mark_point(opacity=0, size=1)
-        .encode(x=at, y=alt.Y("allocated_bytes:Q", scale=scale))
+        x.neighboured(_rows(x))
+        .properties(name="finder")
+        .mark_rect(color="transparent", clip=True)
+        .encode(**nearest)
         .add_params(hover, moment)
     )
-    chosen = _rows(x).transform_filter(moment).mark_rule(strokeWidth=1, strokeDash=[2, 2]).encode(x=at)
-    hovered = (
-        stack.stacked(_rows(x).transform_filter(hover), buckets)
-        .transform_filter("datum.bytes > 0")
-        .mark_bar(size=7, style="edge", strokeWidth=0.5)
-        .encode(x=at, tooltip=_told(), **heights)
+    under_pointer = stack.stacked(x.neighboured(_rows(x)).transform_filter(hover), buckets).transform_filter(
+        "datum.bytes > 0"
     )
+    hovered = under_pointer.mark_bar(size=7, style="edge", strokeWidth=0.5, clip=True).encode(x=at, **heights)
+    told = under_pointer.mark_rect(opacity=0, clip=True).encode(tooltip=_told(), **nearest, **heights)
     return alt.layer(
-        areas, high_water, reserved, *_pointers(x, marks, brush, scale), chosen, finder, hovered
-    ).properties(width=_WIDTH, height=340)
+        areas, high_water, reserved, *_pointers(x, labels, highest, brush, scale), chosen, finder, hovered, told
+    ).properties(name="detail", width=_WIDTH, height=_HEIGHT)
 
 
 def _told() -> list[alt.Tooltip]:
@@ -229,36 +270,35 @@ def _told() -> list[alt.Tooltip]:
     ]
 
 
-def _pointers(x: _Across, marks: list[Row], brush: alt.Parameter, scale: alt.Scale) -> list[alt.Chart]:
-    """The peak and failed requests, with who asked."""
-    label = f"datum.moment + ' ' + {axis.mib_text('datum.allocated_bytes')} + {axis.asker_text()}"
-    chart = alt.Chart(alt.NamedData("mark")).transform_calculate(label=label)
+def _pointers(x: _Across, labels: list[Row], highest: int, brush: alt.Parameter, scale: alt.Scale) -> list[alt.Chart]:
+    """The peak and failed requests, with who asked: named above all that was ever reserved, where nothing is drawn."""
+    place = f"(datum.{x.field} - {x.shown_from()}) / {x.shown()}"
+    chart = alt.Chart(alt.NamedData("mark")).transform_filter(f"{place} >= 0 && {place} <= 1")
     at = x.at(brush, labels=True)
-    points = chart.mark_point(style="peak", size=55, clip=True).encode(
+    here = alt.Y("allocated_bytes:Q", scale=scale)
+    points = chart.mark_point(style="peak", size=55).encode(
         x=at,
-        y=alt.Y("allocated_bytes:Q", scale=scale),
+        y=here,
         shape=alt.Shape("moment:N", scale=alt.Scale(domain=["peak"], range=["circle", "cross"]), legend=None),
-        tooltip=[
-            alt.Tooltip("moment:N"),
-            alt.Tooltip("event_ix:Q", title="event", format=","),
-            alt.Tooltip("allocated_bytes:Q", title="allocated", format=","),
-            alt.Tooltip("size_bytes:Q", title="asked for", format=","),
-            alt.Tooltip("requested_by:N", title="by"),
-            alt.Tooltip("user_frame:N", title="in"),
-        ],
     )
-    texts: list[alt.Chart] = []
-    for is_right in (False, True):
-        side = [row["moment"] for row in marks if ((row[x.field] or 0) > 0.6 * x.domain[1]) == is_right]
-        if side:
-            texts.append(
-                chart.transform_filter(alt.FieldOneOfPredicate(field="moment", oneOf=side))
-                .mark_text(
-                    style="peak", align="right" if is_right else "left", dx=-4 if is_right else 4, dy=-10, clip=True
-                )
-                .encode(x=at, y=alt.Y("allocated_bytes:Q", scale=scale), text="label:N")
-            )
-    return [points, *texts]
+    names = [row["moment"] for row in labels]
+    named = chart.transform_filter(alt.FieldOneOfPredicate(field="moment", oneOf=names)).transform_calculate(
+        label=f"datum.moment + ' ' + {axis.mib_text('datum.allocated_bytes')} + {axis.asker_text()}"
+    )
+    above = alt.YDatum(highest, scale=scale)
+    is_right = f"{place} > 0.5"
+    leaders = named.mark_rule(style="peak", strokeWidth=1, strokeDash=[1, 2]).encode(
+        x=at, y=here, y2=alt.Y2Datum(highest)
+    )
+    texts = named.mark_text(
+        style="peak",
+        baseline="bottom",
+        align=alt.ExprRef(f"{is_right} ? 'right' : 'left'"),
+        dx=alt.ExprRef(f"{is_right} ? -4 : 4"),
+        dy=alt.ExprRef(f"-4 - {_LABEL_HEIGHT} * indexof({json.dumps(names)}, datum.moment)"),
+        limit=alt.ExprRef(f"{DRAWN_WIDTH} / 2"),
+    ).encode(x=at, y=above, text="label:N")
+    return [leaders, points, texts]
 
 
 def _account(buckets: list[str], events: list[Row], moment: alt.Parameter) -> alt.VConcatChart:

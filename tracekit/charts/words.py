@@ -14,9 +14,9 @@ Row = dict[str, Any]
 
 
 def where(row: Row) -> str:
-    """When a moment is: `event 3,815, step 2, backward`; before the first event where it is the opening state."""
+    """When a moment is, to stand after "at": `event 3,815, step 2, backward`, or `the opening state`."""
     if row["event_ix"] is None or row["event_ix"] < 0:
-        return "before the first event"
+        return "the opening state"
     told = [f"event {row['event_ix']:,}"]
     if row.get("step") is not None:
         told.append(f"step {row['step']}")

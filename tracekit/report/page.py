@@ -28,6 +28,9 @@ Row = dict[str, Any]
 _CHARTS = tuple(name for name in CHARTS if name not in ("ledger", "compare", "sweep"))
 """The charts of one recording; the ledger is the page's own table, the others need another recording."""
 
+_TOLD_BY_PAGE = ("timeline", "allocations")
+"""The charts beside which an account or a stack stands: in the page it is text, which can be read aloud and copied."""
+
 _LONGEST_LINE = 600
 """Characters of a sentence that names something of the recording."""
 
@@ -171,8 +174,8 @@ class _Drawing:
         self.why_not = chart.why_not(warehouse, request)
         self.tables: Mapping[str, pa.Table] = {} if self.why_not else chart.data(warehouse, request)
         self.spec: Row = {} if self.why_not else render.outline(chart, self.tables)
-        if self.name == "timeline" and self.spec:
-            self.spec |= self.spec.pop("hconcat")[0]  # what stands beside it, the page has as its ledger
+        if self.name in _TOLD_BY_PAGE and self.spec:
+            self.spec |= self.spec.pop("hconcat")[0]
         self.answer: str = self.spec.pop("description", "")
         title = self.spec.pop("title", {})
         self.legend: list[str] = title.get("subtitle", []) if isinstance(title, dict) else []
