@@ -41,7 +41,7 @@ def as_json(warehouse: Warehouse, device: int, count: int) -> list[Row]:
         {
             **row,
             "failed_count": count,
-            "largest_free_bytes": _largest_free(warehouse, row),
+            "largest_free_bytes": largest_free(warehouse, row),
             "ledger": ledger.lines(warehouse, Moment(device, row["moment"], row["event_ix"])),
             "twins": warehouse.rows("from twin_at(?, ?, ?)", [device, row["event_ix"], row["asked_bytes"]]),
             "settings": tried(warehouse, row) if row["outcome"] == "fatal" else [],
@@ -171,8 +171,13 @@ def _settings(row: Row) -> list[str]:
     return []
 
 
-def _largest_free(warehouse: Warehouse, row: Row) -> int:
-    """The largest free piece that may serve the request: of its stream, its pool and its class of size."""
+def largest_free(warehouse: Warehouse, row: Row) -> int:
+    """Bytes of the largest free piece that may serve a request: of its stream, its pool and its class of size.
+
+    Args:
+        warehouse: the dataset.
+        row: a row of the view oom; with another event_ix, the piece as it was then.
+    """
     (found,) = warehouse.rows(
         "select coalesce(max(size_bytes), 0) as size_bytes from free_piece_at($device, $event_ix)"
         " where stream = $stream and pool = $pool and is_small = $is_small",

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from tests.conftest import SAMPLE
 from tracekit.analysis import analyze
-from tracekit.catalog import empty_warehouse
 from tracekit.charts import CHARTS, Chart, Request, render, sweep
 from tracekit.charts.chart import Tables
 from tracekit.units import GIB, MIB
@@ -89,8 +88,7 @@ def tables(chart: Chart, sample: Warehouse, request: Request | None = None) -> T
     if chart.name == "growth":
         return {"growth": growth_rows()}
     if chart.name == "sweep":
-        with empty_warehouse() as nothing:
-            return chart.data(nothing, Request(sweep=sweep_points()))
+        return sweep.tables(sweep_points())
     return chart.data(sample, request or Request())
 
 

@@ -171,6 +171,22 @@ def test_flame_is_as_wide_as_what_is_requested(sample: Warehouse) -> None:
     assert [row["requested_bytes"] for row in log_softmax] == [1_646_821_376]
 
 
+def test_flame_sums_a_line_that_is_reached_on_several_ways() -> None:
+    """One line beneath two callers, 30 and 20 bytes, and another with 40."""
+    row: dict[str, Any] = {"depth_ix": 1, "origin": "user", "allocation_count": 1, "bucket": "activation"}
+    nodes: list[dict[str, Any]] = [
+        {**row, "depth_ix": 0, "origin": "none", "label": "all that is held", "from_bytes": 0, "to_bytes": 90},
+        {**row, "label": "b.py:1 g", "from_bytes": 0, "to_bytes": 40},
+        {**row, "label": "a.py:1 f", "from_bytes": 40, "to_bytes": 70},
+        {**row, "label": "a.py:1 f", "from_bytes": 70, "to_bytes": 90},
+    ]
+    for node in nodes:
+        node["requested_bytes"] = (node["to_bytes"] - node["from_bytes"]) * 2**20
+    moment = {"event_ix": 7, "step": None, "phase": None}
+    said = CHARTS["flame"].describe({"flame": pa.Table.from_pylist(nodes), "moment": pa.Table.from_pylist([moment])})
+    assert said.endswith("with most beneath them: a.py:1 f 50.0 MiB, b.py:1 g 40.0 MiB.")
+
+
 def test_compare_is_the_difference_of_two_accounts(sample: Warehouse) -> None:
     tables = CHARTS["compare"].data(sample, Request(moment="start", other_moment="peak"))
     lines = tables["compare"].to_pylist()
@@ -329,7 +345,10 @@ def test_segments_show_why_a_request_failed(shared: Path) -> None:
     assert before["reserved_bytes"] - after["reserved_bytes"] == 1_056_964_608
     assert after["asked_bytes"] == 4_322_906_112
     free = [row["size_bytes"] for row in tables["piece"].to_pylist() if row["panel_ix"] and row["piece"] == "cached"]
-    assert max(free) == pieces["largest"] < after["asked_bytes"]
+    assert max(free) == pieces["largest"] == after["usable_bytes"] == 3_201_302_528 < after["asked_bytes"]
+    svg = render.render(CHARTS["segments"], tables, ".svg").decode()
+    reason = "asked for: 4,122.6 MiB in one piece; the largest free one that may serve it has 3,053.0 MiB"
+    assert svg.count(f">{reason}</text>") == 2
 
 
 def test_growth_names_the_leak(shared: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,29 @@ def test_csv_has_exact_bytes(words: list[str]) -> None:
     assert int(rows[-1]["allocated_bytes"]) == (40 + 40 + 30 + 50) * MIB
 
 
+def test_the_picture_is_that_of_its_json(words: list[str], tmp_path: Path) -> None:
+    """One road to the same picture: --chart, and `tracekit chart` of what --format json wrote."""
+    done = run(
+        "fit", *words, "--limit", "300MiB", "--at", "6", "--format", "json", "--chart", "one.json", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "one.json: 5 values. Allocated grows by " in done.stderr
+    (tmp_path / "fit.json").write_text(done.stdout, encoding="utf-8")
+    assert run("chart", "fit.json", "sweep", "-o", "other.json", folder=tmp_path).returncode == 0
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "other.json").read_bytes()
+    drawn = json.loads((tmp_path / "one.json").read_text(encoding="utf-8"))["datasets"]
+    assert {row["kind"] for row in drawn["sweep"]} == {"measured", "predicted"}
+    assert {row["limit_bytes"] for row in drawn["sweep"]} == {300 * MIB}
+    again = run("fit", *words, "--at", "6", "--chart", "one.json", folder=tmp_path)
+    assert again.returncode == 1
+    assert "one.json exists already" in again.stderr
+    assert again.stdout == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
+        (["--at", "6", "--chart", "peaks.pdf"], 1, "'peaks.pdf' does not say what to write"),
         (["--at", "many"], 2, "'many' in --at is no value"),
         (["--at", "0"], 2, "'0' in --at is no value"),
         (["--at", "8x512"], 2, "8x512 is no value of batch"),

@@ -65,8 +65,8 @@ def mib_text(field: str) -> str:
 
     d3 rounds a half up and Python to the even digit: 17.25 MiB must not be 17.3 here and 17.2 there.
     """
-    is_half = f"{field} / {MIB} * 10 % 2 == 0.5"
-    return f"format({field} / {MIB} - ({is_half} ? 0.01 : 0), ',.1f') + ' MiB'"
+    is_half = f"abs({field}) / {MIB} * 10 % 2 == 0.5"
+    return f"format({field} / {MIB} - ({is_half} ? 0.01 * ({field} < 0 ? -1 : 1) : 0), ',.1f') + ' MiB'"
 
 
 def change_axis(highest: int, lowest: int) -> alt.Axis:

@@ -116,15 +116,19 @@ def describe(tables: Tables) -> str:
     """The whole, and the operators and lines at which most of it ends."""
     nodes = tables["flame"].to_pylist()
     (moment,) = tables["moment"].to_pylist()
+    when = f"At {words.where(moment)}"
     if not nodes:
-        return f"At {words.where(moment)}, nothing is held."
+        return f"{when}, nothing is held."
     whole = max(row["requested_bytes"] for row in nodes)
     lines = [row for row in nodes if row["origin"] == "user" and not _is_passed_through(row, nodes)]
-    told = f"At {words.where(moment)}, {format_size(whole)} are requested."
+    told = f"{when}, {format_size(whole)} are requested."
     if lines:
-        told += (
-            f" Lines of the user's own code with most beneath them: {words.largest(lines, 'label', 'requested_bytes')}."
-        )
+        # one line may be reached on several ways
+        beneath: dict[str, int] = {}
+        for row in lines:
+            beneath[row["label"]] = beneath.get(row["label"], 0) + row["requested_bytes"]
+        summed = [{"line": line, "bytes": size} for line, size in beneath.items()]
+        told += f" Lines of the user's own code with most beneath them: {words.largest(summed, 'line', 'bytes')}."
     return told
 
 

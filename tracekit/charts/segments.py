@@ -14,7 +14,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from tracekit import ledger
+from tracekit import ledger, oom
 from tracekit.charts import axis, theme, words
 from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, empty
 from tracekit.ledger import Moment
@@ -37,14 +37,17 @@ def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
     panels = _panels(warehouse, request)
     most = _MOST_ROWS_BEFORE if len(panels) > 1 else 40
     tables: dict[str, list[pa.Table]] = {"piece": [], "segment": [], "panel": []}
-    for panel_ix, (label, moment, asked) in enumerate(panels):
+    for panel_ix, (label, moment, failed) in enumerate(panels):
         at = [moment.device, moment.event_ix]
+        asked = failed and failed["asked_bytes"]
+        usable = failed and oom.largest_free(warehouse, failed | {"event_ix": moment.event_ix})
         made = {
             "piece": warehouse.sql("from segment_piece_at(?, ?) where segment_ix < ?", [*at, most]),
             "segment": warehouse.sql("from segment_shown_at(?, ?) where segment_ix < ?", [*at, most]),
             "panel": warehouse.sql("from moment_at(?, ?)", at)
             .append_column("label", pa.array([label], pa.string()))
-            .append_column("asked_bytes", pa.array([asked], pa.int64())),
+            .append_column("asked_bytes", pa.array([asked], pa.int64()))
+            .append_column("usable_bytes", pa.array([usable], pa.int64())),
         }
         for name, table in made.items():
             number = pa.array([panel_ix] * table.num_rows, pa.int64())
@@ -52,19 +55,22 @@ def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
     return {name: pa.concat_tables(parts) for name, parts in tables.items()}
 
 
-def _panels(warehouse: Warehouse, request: Request) -> list[tuple[str, Moment, int | None]]:
-    """The moments that are drawn, each with its title and what was asked for then."""
+def _panels(warehouse: Warehouse, request: Request) -> list[tuple[str, Moment, Row | None]]:
+    """The moments that are drawn, each with its title and the request that failed then, see the view oom."""
     device = device_of(warehouse, request)
-    failed = warehouse.rows("from oom_edge where device = ?", [device])
-    name = request.moment or (failed[0]["moment"] if failed else "peak")
+    edges = warehouse.rows("from oom_edge where device = ?", [device])
+    name = request.moment or (edges[0]["moment"] if edges else "peak")
     (moment,) = ledger.find_moments(warehouse, name, device)
-    for row in failed:
-        if row["moment"] == name:
-            after = (f"{name}: after the allocator had given back what it could", moment, row["asked_bytes"])
-            if row["before_event_ix"] == row["event_ix"] - 1:
-                return [(f"{name}: there was nothing to give back", moment, row["asked_bytes"])]
-            before = Moment(device, f"event:{row['before_event_ix']}", row["before_event_ix"])
-            return [(f"{name}: before the allocator gave anything back", before, row["asked_bytes"]), after]
+    for edge in edges:
+        if edge["moment"] == name:
+            (failed,) = warehouse.rows("from oom where device = ? and event_ix = ?", [device, edge["event_ix"]])
+            if edge["before_event_ix"] == edge["event_ix"] - 1:
+                return [(f"{name}: there was nothing to give back", moment, failed)]
+            before = Moment(device, f"event:{edge['before_event_ix']}", edge["before_event_ix"])
+            return [
+                (f"{name}: before the allocator gave anything back", before, failed),
+                (f"{name}: after the allocator had given back what it could", moment, failed),
+            ]
     return [(name, moment, None)]
 
 
@@ -188,7 +194,8 @@ def _asked(panel: Row, x_scale: alt.Scale, x_axis: alt.Axis, y_scale: alt.Scale)
             bottom="-0.5",
             middle="-1",
             zero="0",
-            label=f"'asked for: ' + {axis.mib_text('datum.asked_bytes')} + ' in one piece'",
+            label=f"'asked for: ' + {axis.mib_text('datum.asked_bytes')} + ' in one piece; the largest free one that'"
+            f" + ' may serve it has ' + {axis.mib_text('datum.usable_bytes')}",
         )
         .encode(x=alt.X("zero:Q", scale=x_scale, axis=x_axis))
     )
@@ -205,7 +212,7 @@ def _asked(panel: Row, x_scale: alt.Scale, x_axis: alt.Axis, y_scale: alt.Scale)
 
 
 def _subtitle(panels: list[Row], segments: list[Row]) -> list[str]:
-    told = ["a row a segment, the largest first; hatched is free, and can only be given out in one piece"]
+    told = ["a row a segment, the largest first; hatched is free, and a request must fit into one such piece"]
     left = [row for row in segments if row["segment_ix"] == 0]
     for panel, row in zip(panels, left, strict=False):
         drawn = [one for one in segments if one["panel_ix"] == panel["panel_ix"]]
@@ -231,7 +238,10 @@ def describe(tables: Tables) -> str:
             f" the largest free piece drawn {format_size(max(free, default=0))}"
         )
         if panel["asked_bytes"]:
-            one += f"; {format_size(panel['asked_bytes'])} were asked for in one piece"
+            one += (
+                f"; {format_size(panel['asked_bytes'])} were asked for in one piece, and the largest that may serve it"
+                f" has {format_size(panel['usable_bytes'])}"
+            )
         told.append(one + ".")
     return " ".join(told)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import linear_regression
 from typing import Any
@@ -61,16 +62,23 @@ def read(source: Path) -> pa.Table:
     """
     try:
         if source.is_dir():
-            rows = [_of_sweep(row) for row in pq.read_table(source / _TABLE).to_pylist()]
-        else:
-            told = json.loads(source.read_text(encoding="utf-8"))
-            rows = [_of_fit(row, told["limit_bytes"]) for row in told["points"]]
-        rows = [row for row in rows if row["allocated_bytes"] is not None and row["reserved_bytes"] is not None]
-        return pa.Table.from_pylist(sorted(rows, key=lambda row: row["position"])[: MOST_ROWS - 1], schema=POINT)
+            return _points(_of_sweep(row) for row in pq.read_table(source / _TABLE).to_pylist())
+        return of_fit(json.loads(source.read_text(encoding="utf-8")))
     except OSError as error:
         raise ChartError(f"{source} holds no sweep: {error.strerror or error}", _HOW) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException) as error:
         raise ChartError(f"{source} holds no sweep that can be read", _HOW) from error
+
+
+def of_fit(told: Row) -> pa.Table:
+    """The points of what `tracekit fit` found, in the shape of `POINT`."""
+    return _points(_of_fit(row, told["limit_bytes"]) for row in told["points"])
+
+
+def _points(rows: Iterable[Row]) -> pa.Table:
+    """Points in the order of the axis, without those that never ran; of very many, as many as a picture can hold."""
+    ran = [row for row in rows if row["allocated_bytes"] is not None and row["reserved_bytes"] is not None]
+    return pa.Table.from_pylist(sorted(ran, key=lambda row: row["position"])[: MOST_ROWS // 2 - 1], schema=POINT)
 
 
 def _of_sweep(row: Row) -> Row:
@@ -99,8 +107,12 @@ def _of_fit(row: Row, limit_bytes: int | None) -> Row:
 
 
 def data(_: Warehouse, request: Request) -> dict[str, pa.Table]:
+    """What the picture is drawn from, see `tables`."""
+    return tables(POINT.empty_table() if request.sweep is None else request.sweep)
+
+
+def tables(points: pa.Table) -> dict[str, pa.Table]:
     """The points (`sweep`, two rows each: allocated and reserved), and the straight line through them (`line`)."""
-    points = POINT.empty_table() if request.sweep is None else request.sweep
     rows = points.to_pylist()
     long = [
         {**row, "what": what, "peak_bytes": row[f"{what}_bytes"], "verdict": _verdict(row)}

@@ -24,6 +24,9 @@ from tracekit.commands import options
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Leave the run at one --at as a dataset (else the largest)."
 )
+@click.option(
+    "--chart", type=click.Path(path_type=Path), metavar="FILE", help="The peaks as a picture: .html, .svg, .png, .json."
+)
 @options.device
 @options.force
 @options.output_format
@@ -38,6 +41,7 @@ def command(
     length: int | None,
     make_fit: str | None,
     output: Path | None,
+    chart: Path | None,
     device: int | None,
     force: bool,
     style: str,
@@ -52,12 +56,14 @@ def command(
         tracekit fit 4x512=a.pickle 8x512=b.pickle 4x1024=c.pickle --at 8x768
     """  # noqa: D301 - click's own mark for lines to keep
     from tracekit import analysis, dataset, fit, terminal, what_if
-    from tracekit.commands import fit_request, fit_table
+    from tracekit.commands import fit_chart, fit_request, fit_table
     from tracekit.fit import report
 
     request = fit_request.parse(recordings, at, limit, margin, variable, length, make_fit)
     if output is not None:
         dataset.refuse_existing(output, force=force)
+    if chart is not None:
+        fit_chart.check(chart, force=force)
     with ExitStack() as stack, terminal.progress(quiet=quiet) as tell:
         sources: list[fit.Source] = []
         for point, name in request.recordings:
@@ -78,5 +84,7 @@ def command(
                 output, fit.tables_at(model, point, fitted.conditions), about, force=force, tell=tell
             )
     fit_table.write(row, style)
+    if chart is not None:
+        fit_chart.write(row, chart, force=force, quiet=quiet)
     if output is not None and not quiet:
         terminal.tell(f"dataset: {output}")
