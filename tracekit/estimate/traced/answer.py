@@ -34,7 +34,10 @@ MOST_TRIES = 24
 
 LAYOUTS: tuple[Callable[[], Layout], ...] = (descending, ascending, *(partial(shuffled, seed) for seed in range(62)))
 """Where new segments may come to lie, which decides between free blocks of one size. The driver does not say: the first
-is what it mostly does, and gives the answer; all of them give its span."""
+is what it mostly does, and gives the answer; as many as `MOST_OPERATIONS` allows give its span."""
+
+MOST_OPERATIONS, FEWEST_LAYOUTS = 500_000, 16
+"""Operations that are run in all layouts together, about, and how many layouts are tried however long a step is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,12 @@ class Estimate:
 
     @cached_property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What comes out with each of `LAYOUTS`; the first one with its events."""
+        """What comes out with the first of `LAYOUTS`, fewer where a step is long; the first one with its events."""
+        count = max(FEWEST_LAYOUTS, MOST_OPERATIONS // max(len(self.tape.kind), 1))
         with paused():
             return tuple(
                 run(self.program, self.conditions.settings, self.conditions.limit, lay(), keeps_events=index == 0)
-                for index, lay in enumerate(LAYOUTS)
+                for index, lay in enumerate(LAYOUTS[:count])
             )
 
     @property

@@ -6,6 +6,7 @@ re-stated from ATen's sources where those say them, and say so where they were r
 
 from __future__ import annotations
 
+import importlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,6 +136,8 @@ PLAIN: frozenset[str] = frozenset(Path(__file__).with_name("plain_operators.txt"
 APPROXIMATE: dict[str, str] = {
     "convolution": "its workspace is that of the commonest kernel; another one takes more or less",
     "convolution_backward": "its workspace is that of the commonest kernel; another one takes more or less",
+    "_cudnn_rnn": "its workspace and what it keeps are as one recording of an LSTM had them",
+    "_cudnn_rnn_backward": "its workspace is as one recording of an LSTM had it",
     "_scaled_dot_product_flash_attention_backward": "told by its source, and not held against a recording",
 }
 """Operators whose scratch memory is only about right, and why."""
@@ -565,6 +568,78 @@ def _weight_workspace(call: Call, x: Shape, weight: Shape, y: Shape) -> int:
     return converted + count * (tile[0] * tile[1] * 4 + 4) + _SPLIT_MARGIN
 
 
+# Recurrent layers
+
+_GATES = (1, 1, 4, 3)
+"""Gates of a cell by cuDNN's number of its kind: two plain ones, LSTM, GRU."""
+
+
+def recurrent_reserve(mode: int, layers: int, length: int, unit: int) -> int:
+    """Bytes that cuDNN keeps for the backward of a recurrent layer: as one recording of an LSTM has it.
+
+    Args:
+        mode: cuDNN's number of the kind.
+        layers: layers times directions.
+        length: steps in time.
+        unit: bytes of one state: batch x width.
+    """
+    return ((_GATES[mode] + 2) * layers - 1) * length * unit + 256
+
+
+def _recurrent_workspace(call: Call, length: int, unit: int) -> int:
+    """Bytes that cuDNN works in, forward and backward: as one recording of an LSTM has it."""
+    layers: int = call.arguments["num_layers"] * (2 if call.arguments["bidirectional"] else 1)
+    gates = _GATES[int(call.arguments["mode"])]
+    return (gates + 1) * layers * (length + 2) * unit + 512
+
+
+def _recurrent_sizes(call: Call) -> tuple[Shape, int, int]:
+    """The input with time first, its length, and the bytes of one state."""
+    x = call.tensor("input")
+    turned = x.transposed(0, 1) if call.arguments["batch_first"] else x
+    return turned, turned.sizes[0], turned.sizes[1] * call.arguments["hidden_size"] * x.item_bytes
+
+
+@recipe("_cudnn_rnn")
+def _recurrent(call: Call) -> Iterator[Step]:
+    """The input is copied so that time comes first; then outputs, a workspace, and what is kept (cudnn/RNN.cpp)."""
+    x, length, unit = _recurrent_sizes(call)
+    yield from copied(x, "input")
+    yield from outputs(call, 0, 1, 2)
+    yield Take("workspace", _recurrent_workspace(call, length, unit))
+    yield from outputs(call, 3)
+    yield Drop("workspace")
+    yield from dropped(x, "input")
+
+
+@recipe("_cudnn_rnn_backward")
+def _recurrent_backward(call: Call) -> Iterator[Step]:
+    """Gradients of input and states, then those of the weights, each with a workspace (cudnn/RNN.cpp)."""
+    x, length, unit = _recurrent_sizes(call)
+    gradient = call.arguments.get("grad_output")
+    turned = gradient.transposed(0, 1) if isinstance(gradient, Shape) and call.arguments["batch_first"] else gradient
+    states = [name for name in ("grad_hy", "grad_cy") if not isinstance(call.arguments.get(name), Shape)]
+    for name in states:
+        yield Take(name, call.tensor("hx").bytes)
+    yield from copied(x, "input")
+    if isinstance(turned, Shape):
+        yield from copied(turned, "gradient")
+    yield from outputs(call, 0, 1, 2)
+    workspace = _recurrent_workspace(call, length, unit)
+    yield Take("workspace", workspace)
+    yield Drop("workspace")
+    if isinstance(turned, Shape):
+        yield from dropped(turned, "gradient")
+    yield from dropped(x, "input")
+    yield from copied(x, "input again")
+    yield from outputs(call, *range(3, len(call.outputs)))
+    yield Take("workspace", workspace)
+    yield Drop("workspace")
+    yield from dropped(x, "input again")
+    for name in reversed(states):
+        yield Drop(name)
+
+
 # Attention
 
 
@@ -636,3 +711,6 @@ def _cudnn_attention_backward(call: Call) -> Iterator[Step]:
     yield from outputs(call)
     yield Take("workspace", workspace, "run_cudnn_SDP_bprop(...)")
     yield Drop("workspace")
+
+
+importlib.import_module("tracekit.estimate.traced.indexing")  # which enters its recipes, and needs what is above

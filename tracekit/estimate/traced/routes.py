@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tracekit.estimate.traced.tracer import Tracer
 
 _HALVES = (torch.float16, torch.bfloat16)
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def register(library: Any, tracer: Tracer) -> None:
@@ -42,7 +41,6 @@ def register(library: Any, tracer: Tracer) -> None:
     }
     if hasattr(aten, "_fused_rms_norm"):
         routes["rms_norm"] = _rms_norm
-    routes |= {f"{name}.input": _recurrent(getattr(aten, name).input, tracer) for name in _RECURRENT}
     for name, route in routes.items():
         library.impl(name, route, "AutogradMeta")
 
@@ -71,16 +69,6 @@ def _linear(self: Any, weight: Any, bias: Any = None) -> Any:
 
 def _rms_norm(self: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     return aten._fused_rms_norm.default(self, shape, weight, eps)[0]
-
-
-def _recurrent(operator: Any, tracer: Tracer) -> Callable[..., Any]:
-    """A recurrent layer step by step, and named: cuDNN runs it as one, with memory that is not known here."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        tracer.tape.unknown[f"{operator} by cuDNN"] += 1
-        return operator.decompose(*args, **kwargs)
-
-    return call
 
 
 def _attention(

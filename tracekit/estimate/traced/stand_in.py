@@ -6,9 +6,11 @@ import contextlib
 import importlib
 import importlib.util
 import sys
+import types
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
+from tracekit.estimate.traced import cuda, recurrent
 from tracekit.estimate.traced.door import DispatchMode, aten, is_gpu, torch
 
 if TYPE_CHECKING:
@@ -18,16 +20,16 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def gpu_defaults(tracer: Tracer) -> Generator[None]:
     """Optimizers work on all tensors at once, as they choose to on a GPU; autocast and its scaler are a GPU's."""
-    _foreach_utils = importlib.import_module("torch.utils._foreach_utils")
-    names = ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices")
-    kept = {name: getattr(_foreach_utils, name) for name in names}
+    kept = {name: getattr(importlib.import_module(module), name) for module, name in _SUPPORTED_DEVICES}
     modules = [module for module in sys.modules.values() if getattr(module, "__name__", "").startswith("torch.")]
-    holders = [(module, name) for module in modules for name in names if vars(module).get(name) is kept[name]]
+    holders = [(module, name) for module in modules for name in kept if vars(module).get(name) is kept[name]]
     with contextlib.ExitStack() as stack:
         for holder, name in holders:
-            _set(stack, holder, name, lambda kept=kept[name]: [*kept(), "meta"])
+            _set(stack, holder, name, _and_meta(kept[name]))
         _set(stack, torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
-        _set(stack, torch.cuda, "is_bf16_supported", _true)
+        _weights_without_values(stack, tracer)
+        cuda.pretend(stack, tracer, _set)
+        recurrent.flatten_on_gpu(stack, tracer, _set)
         for module in (torch.amp.autocast_mode, torch.amp.grad_scaler):
             if hasattr(module, "amp_definitely_not_available"):
                 _set(stack, module, "amp_definitely_not_available", lambda: False)
@@ -45,26 +47,53 @@ def gpu_defaults(tracer: Tracer) -> Generator[None]:
         checkpoint = importlib.import_module("torch.utils.checkpoint")
         _set(stack, checkpoint, "_infer_device_type", _gpu_type)
         _set(stack, torch, "compile", tracer.leave_out_compile)
-        _set(stack, torch.cuda, "empty_cache", tracer.empty_cache)
-        for name in ("_lazy_init", "synchronize", "set_device"):
-            _set(stack, torch.cuda, name, _do_nothing())
         _set(stack, torch, "tensor", _by_way_of_host(torch.tensor))
         _set(stack, torch.Tensor, "cuda", _to_gpu)
+        _set(stack, torch.Tensor, "__format__", _told(torch.Tensor.__format__))
         _set(stack, torch.Tensor, "pin_memory", _itself)
         yield
 
 
-def _true(*_: object, **__: object) -> bool:
-    return True
+def _and_meta(supported: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    def listed(*args: Any, **kwargs: Any) -> list[str]:
+        return [*supported(*args, **kwargs), "meta"]
+
+    return listed
 
 
-def _do_nothing() -> Callable[..., None]:
-    """A function of its own for each name: torch lists its functions, and takes no two names for one."""
+_SUPPORTED_DEVICES = (
+    ("torch.utils._foreach_utils", "_get_foreach_kernels_supported_devices"),
+    ("torch.utils._foreach_utils", "_get_fused_kernels_supported_devices"),
+    ("torch.optim.optimizer", "_get_capturable_supported_devices"),
+)
+"""Functions that list the devices on which an optimizer may choose a way to run."""
 
-    def do_nothing(*_: object, **__: object) -> None:
-        pass
 
-    return do_nothing
+def _weights_without_values(stack: contextlib.ExitStack, tracer: Tracer) -> None:
+    """Make a model's weights without values from the start, also on the host.
+
+    Moving a module to a GPU gives its weights new data and keeps them; between real data and none torch would make new
+    ones, of which neither a tied weight nor an optimizer would know, and a lazy module would not remain one.
+    """
+    parameter = torch.nn.Parameter
+    make = parameter.__new__
+
+    def new(kind: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        return make(kind, tracer.without_values(torch.empty(0) if data is None else data), requires_grad)
+
+    stack.callback(setattr, parameter, "__new__", staticmethod(make))
+    parameter.__new__ = staticmethod(new)
+    lazy = importlib.import_module("torch.nn.parameter")
+    for kind in (lazy.UninitializedParameter, lazy.UninitializedBuffer):
+        stack.callback(setattr, kind, "__new__", staticmethod(kind.__new__))
+        kind.__new__ = staticmethod(tracer.made_without_values(kind.__new__))
+    materialize = lazy.UninitializedTensorMixin.materialize
+
+    def where_it_is(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        stays = device is None and tracer.is_host(self.data)
+        tracer.made_without_values(materialize)(self, shape, "cpu" if stays else device, dtype)
+
+    _set(stack, lazy.UninitializedTensorMixin, "materialize", where_it_is)
 
 
 def _gpu_type(*_: object) -> str:
@@ -82,6 +111,15 @@ def _by_way_of_host(make: Callable[..., Any]) -> Callable[..., Any]:
     return tensor
 
 
+def _told(tell: Callable[..., str]) -> Callable[..., str]:
+    """A tensor in a text: a single number is read from the device."""
+
+    def format_number(self: Any, how: str) -> str:
+        return self.item().__format__(how) if self.is_meta and self.dim() == 0 else tell(self, how)
+
+    return format_number
+
+
 def _itself(self: Any, *_: object, **__: object) -> Any:
     """A tensor's pin_memory(): it stays on the host."""
     return self
@@ -96,6 +134,44 @@ def _set(stack: contextlib.ExitStack, holder: Any, name: str, value: Any) -> Non
     """Put something in a module's place until the stack is left."""
     stack.callback(setattr, holder, name, getattr(holder, name))
     setattr(holder, name, value)
+
+
+@contextlib.contextmanager
+def compiler_left_alone() -> Generator[None]:
+    """Torch's compiler takes seconds to import, and torch imports it to tell it what not to compile."""
+    name = "torch._dynamo"
+    is_missing = name not in sys.modules
+    if is_missing:
+        sys.modules[name] = _Compiler(name)
+    try:
+        yield
+    finally:
+        if is_missing and isinstance(sys.modules.get(name), _Compiler):
+            del sys.modules[name]
+
+
+class _Compiler(types.ModuleType):
+    """The compiler's module until somebody wants more of it than not to compile."""
+
+    @staticmethod
+    def disable(function: Any = None, *_: object, **__: object) -> Any:
+        """The function as it is."""
+        return _same if function is None else function
+
+    @staticmethod
+    def graph_break(*_: object, **__: object) -> None:
+        """Nothing is compiled that could break."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _same(function: Any) -> Any:
+    return function
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ What a kernel allocates besides its outputs belongs to `kernel`, and how the all
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import weakref
 from collections.abc import Callable, Generator
@@ -15,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tracekit.errors import TracekitError
-from tracekit.estimate.traced import autocast, kernel, routes, stand_in
+from tracekit.estimate.traced import autocast, kernel, recurrent, routes, stand_in
 from tracekit.estimate.traced.cards import Card
 from tracekit.estimate.traced.door import (
     DispatchMode,
@@ -33,8 +32,6 @@ from tracekit.estimate.traced.kernel import Call, Drop, Out, Take, Workspace
 from tracekit.estimate.traced.tape import Tape
 from tracekit.estimate.traced.values import Values
 from tracekit.recorder.modules import ModuleMarks
-
-importlib.import_module("tracekit.estimate.traced.indexing")  # which enters its recipes
 
 HOST_VALUES = 65_536
 """A tensor on the host of more floats than this has no values: a model's weights need not be there to be counted."""
@@ -77,6 +74,10 @@ def trace(build: Callable[[Any], Any], card: Card, workspace: int, step_count: i
             tracer.call(step)
             tape.mark(f"step {number}", "END")
         tracer.close()
+        if not tape.requested:
+            raise TracekitError(
+                "nothing was asked for on the device", "put the model and its data on the device that build is given"
+            )
         del model, optimizer, step  # alive until here: whoever keeps only what the step needs still has all of it
     return tape
 
@@ -119,7 +120,8 @@ class Tracer(DispatchMode):
         self.is_schema_known: dict[Any, bool] = {}
         self.casts: dict[int, tuple[Any, Any]] = {}
         """What autocast has cast since it was entered: the weight and its copy, by the weight's id."""
-        self.values = Values()
+        self.values = Values(self.assume)
+        self.host_values = HOST_VALUES
         self.cause: tuple[int, ...] = ()
         """Frames between an operator and Python, which say why it runs."""
 
@@ -133,10 +135,12 @@ class Tracer(DispatchMode):
         with contextlib.ExitStack() as stack:
             stack.callback(library._destroy)
             routes.register(library, self)
+            recurrent.register(library, self)
             autocast.register(library, self)
             stack.enter_context(stand_in.gpu_defaults(self))
             stack.enter_context(torch._C._IncludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCUDA))
             stack.enter_context(stand_in.numpy_known_missing())
+            stack.enter_context(stand_in.compiler_left_alone())
             self.unshared = stand_in.use_counts()
             stack.callback(self.marks.remove)
             self.is_open = True
@@ -155,6 +159,10 @@ class Tracer(DispatchMode):
     def call(self, function: Callable[..., Any], *arguments: object) -> Any:
         """Call the user's code."""
         return function(*arguments)
+
+    def assume(self, text: str) -> None:
+        """Write down what was taken for granted."""
+        self.tape.assumed[text] = None
 
     # Operators
 
@@ -183,7 +191,7 @@ class Tracer(DispatchMode):
         """Work on the host costs a GPU nothing; what is large and made of floats has no values."""
         if "device" in kwargs and operator in _FACTORIES:
             planned = operator(*args, **kwargs | {"device": torch.device("meta")})
-            if planned.dtype.is_floating_point and planned.numel() > HOST_VALUES:
+            if planned.dtype.is_floating_point and planned.numel() > self.host_values:
                 self._note_host(planned)
                 return planned
         return operator(*args, **kwargs)
@@ -191,12 +199,16 @@ class Tracer(DispatchMode):
     def _on_device(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Any]) -> Any:
         if operator is aten._local_scalar_dense.default:
             return self._read(args[0])
+        if operator is aten.equal.default:
+            return self._are_equal(*args)
         if operator in _SCALER:
             return args[0] if operator is aten._amp_update_scale_.default else None
         if any(not tensor.is_meta and tensor.dim() > 0 for tensor in given) and operator not in _COPIES:
             args, kwargs = on_meta(args), on_meta(kwargs)
-        is_host = all(not tensor.is_meta or tensor.untyped_storage()._cdata in self.host for tensor in given)
-        if is_host and not is_gpu(kwargs.get("device")):
+        on_host = [not tensor.is_meta or tensor.untyped_storage()._cdata in self.host for tensor in given]
+        if not all(on_host):
+            self._note_mixed(operator, given, on_host)
+        elif not is_gpu(kwargs.get("device")):
             result = operator(*args, **kwargs | ({"device": torch.device("meta")} if "device" in kwargs else {}))
             for tensor in tensors(result):
                 if tensor.is_meta:
@@ -206,11 +218,24 @@ class Tracer(DispatchMode):
             return self._to_host(operator, args, kwargs)
         return self._run(operator, args, kwargs)
 
+    def _note_mixed(self, operator: Any, given: list[Any], on_host: list[bool]) -> None:
+        """Whoever forgets to move something to the GPU is told: its bytes are not in the answer."""
+        name = operator._schema.name
+        mixes = any(is_host and tensor.dim() > 0 for tensor, is_host in zip(given, on_host, strict=True))
+        if mixes and name.removeprefix("aten::").strip("_") not in _MIXING:
+            self.assume(f"{name} was given tensors of the host at {self._where()}: a GPU refuses that")
+
     def _to_host(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A copy from the device to the host: it has no values, but costs the device nothing."""
+        """A copy from the device to the host, which costs the device nothing; a few floats may be made up."""
+        value = self.values.of(args[0])
+        if value is not None:
+            return operator(value, *args[1:], **kwargs)
         result = operator(*args, **kwargs | {"device": torch.device("meta")})
-        for tensor in tensors(result):
-            self._note_host(tensor)
+        is_weight = isinstance(args[0], torch.nn.Parameter)
+        if result.dtype.is_floating_point and 0 < result.numel() <= MOST_MADE_UP and not is_weight:
+            self.assume(f"numbers copied from the device at {self._where()} were taken to be 1")
+            return torch.ones(result.shape, dtype=result.dtype)
+        self._note_host(result)
         return result
 
     def _read(self, tensor: Any) -> object:
@@ -218,20 +243,28 @@ class Tracer(DispatchMode):
         value = self.values.of(tensor)
         if value is not None:
             return value.item()
-        where = self._where()
         if tensor.dtype.is_floating_point:
-            self.tape.assumed[f"a number read from the device at {where} was taken to be 1"] = None
+            self.assume(f"a number read from the device at {self._where()} was taken to be 1")
             return 1.0
-        raise TracekitError(
-            f"the step reads a {str(tensor.dtype).removeprefix('torch.')} from the device at {where},"
-            " and what it does with it cannot be known",
+        raise self._unknown(f"reads a {str(tensor.dtype).removeprefix('torch.')} from the device")
+
+    def _are_equal(self, one: Any, other: Any) -> bool:
+        """The program asks whether two tensors are the same."""
+        values = [self.values.of(tensor) for tensor in (one, other)]
+        if one is not other and any(value is None for value in values):
+            raise self._unknown("compares tensors on the device")
+        return one is other or torch.equal(*values)
+
+    def _unknown(self, what: str) -> TracekitError:
+        return TracekitError(
+            f"the step {what} at {self._where()}, and what it does with the answer cannot be known",
             "decide it on the host, or leave it out of what build returns",
         )
 
     def _run(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = self._in_place(operator, args, kwargs)
+        result: Any = self._in_place(operator, args, kwargs)
         if result is None:
-            result = operator(*args, **kwargs)
+            result = self._carry_out(operator, args, kwargs)
             self.values.follow(operator, args, kwargs, result)
         if not self.is_open:
             return result
@@ -245,6 +278,18 @@ class Tracer(DispatchMode):
         if any(is_new) or name in kernel.RECIPES:
             self._write(operator, name, args, kwargs, result, made, is_new)
         return result
+
+    def _carry_out(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator without data: what returns nothing only writes into what it is given, and need not be."""
+        if not operator._schema.returns:
+            return None
+        try:
+            return operator(*args, **kwargs)
+        except NotImplementedError as error:
+            raise TracekitError(
+                f"the step calls {operator._schema.name} at {self._where()}, which cannot be run without data",
+                "decide on the host what hangs on data, or leave it out of what build returns",
+            ) from error
 
     def _judge(self, operator: Any, name: str) -> None:
         """Count an operator whose scratch memory is not known."""
@@ -321,6 +366,27 @@ class Tracer(DispatchMode):
         if number is not None and self.is_open:
             self.tape.drop(number, self._stack(), self.label or None)
 
+    def without_values(self, tensor: Any) -> Any:
+        """A tensor of floats on the host as one that only stands for it."""
+        if not isinstance(tensor, torch.Tensor) or tensor.is_meta or not tensor.dtype.is_floating_point:
+            return tensor
+        with torch.utils._python_dispatch._disable_current_modes():
+            planned = torch.empty_like(tensor, device="meta")
+        self._note_host(planned)
+        return planned
+
+    def made_without_values(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """A function whose tensors on the host have no values, however small."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            kept, self.host_values = self.host_values, -1
+            try:
+                return make(*args, **kwargs)
+            finally:
+                self.host_values = kept
+
+        return call
+
     def _note_host(self, tensor: Any) -> None:
         storage = tensor.untyped_storage()
         address = storage._cdata
@@ -339,7 +405,8 @@ class Tracer(DispatchMode):
 
     def is_host(self, tensor: Any) -> bool:
         """Whether a tensor stands for memory of the host."""
-        return tensor.untyped_storage()._cdata in self.host
+        with torch._C.DisableTorchFunctionSubclass():  # a weight not yet made refuses to show its storage
+            return tensor.untyped_storage()._cdata in self.host
 
     # Autocast
 
@@ -467,6 +534,12 @@ _TWINS = frozenset(
 _SCALER = frozenset([aten._amp_foreach_non_finite_check_and_unscale_.default, aten._amp_update_scale_.default])
 """What a gradient scaler does in place: nothing overflows here, and the scale stays."""
 _COPIES = frozenset([aten.copy_.default, aten._to_copy.default])
+_MIXING = frozenset(
+    ["copy", "to_copy", "foreach_copy", "index", "index_put", "index_put_impl", "set", "pack_padded_sequence"]
+)
+"""Operators that take tensors of the host beside those of a GPU."""
+MOST_MADE_UP = 16
+"""Elements of a tensor of floats that the program may look at on the host, though nobody knows them."""
 
 
 _FACTORIES = frozenset(

@@ -5,9 +5,11 @@ Nothing is written down here.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, cast
 
-from tracekit.estimate.traced.door import tensors, torch
+from tracekit.estimate.traced.door import aten, tensors, torch
 
 
 class Values:
@@ -17,8 +19,9 @@ class Values:
     counters) is worked out beside it, on real storages of the same layout; what follows from data is not known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
         self._storages: dict[int, Any] = {}
+        self._tell = tell
 
     def of(self, tensor: Any) -> Any:
         """A tensor of real values like this one; None where they are not known."""
@@ -41,6 +44,13 @@ class Values:
         if not outputs:
             self._forget_written(operator, args)
         if not outputs or operator.is_view or not all(map(_may_have_value, outputs)):
+            return
+        foregone = _foregone(operator, args)
+        if foregone is not None:
+            self._tell("numbers were taken to be finite where the program asks")
+            self._storages[outputs[0].untyped_storage()._cdata] = torch.full(
+                outputs[0].shape, foregone
+            ).untyped_storage()
             return
         known = all(one.untyped_storage()._cdata in self._storages for one in given)
         if not known or torch.Tag.nondeterministic_seeded in operator.tags or (not given and not _is_filled(operator)):
@@ -76,9 +86,20 @@ class Values:
         return value
 
 
-MOST_VALUES = 16_384
-"""Elements of a tensor whose values are worked out; floats only where they are a few."""
-MOST_FLOATS = 16
+def _foregone(operator: Any, args: Any) -> bool | None:
+    """The answer where the program asks whether numbers are finite: they are. None where it asks for something else."""
+    if operator in (aten.isnan.default, aten.isinf.default):
+        return False
+    if operator in (aten.eq.Tensor, aten.ne.Tensor) and args[0] is args[1]:
+        return operator is aten.eq.Tensor
+    if operator in (aten.eq.Scalar, aten.ne.Scalar) and isinstance(args[1], float) and math.isinf(args[1]):
+        return operator is aten.ne.Scalar
+    return None
+
+
+MOST_VALUES = 1 << 20
+"""Elements of a tensor whose values are worked out; floats only where they are fewer."""
+MOST_FLOATS = 1 << 18
 
 
 def _may_have_value(tensor: Any) -> bool:
