@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -209,3 +211,32 @@ def test_as_json_it_is_what_scripts_rely_on(shared: Path, tmp_path: Path) -> Non
     assert [point["value"] for point in told["points"]] == [2, 4, 5, told["largest"], told["largest"] + 1]
     assert run("check", tmp_path / "out").returncode == 0
     assert done.stderr == f"dataset: {tmp_path / 'out'}\n"
+
+
+# ------------------------------------------------------------------ synthetic recordings
+
+
+def test_a_synthetic_run_at_other_lengths_whose_positions_grow_with_them(read_synthetic: Read) -> None:
+    # its C++ frames are drawn by chance, so that only Python's say what is the same; its noise is drawn by chance too
+    given: list[Point] = [(4, 128), (8, 128), (4, 256), (8, 512)]
+    model = fit.build(["batch", "sequence"], [read_synthetic(point, fit.told(point)) for point in given])
+    recorded = run_program(read_synthetic((8, 384), "8x384").program, keeps_events=False)
+    answered = predicted(model, (8, 384))
+    assert abs(answered.outcome.peak_allocated.value - recorded.peak_allocated.value) <= MIB
+    assert answered.reserved[0] <= recorded.peak_reserved.value <= answered.reserved[1]
+
+
+@pytest.fixture
+def read_synthetic(tmp_path: Path, shared: Path) -> Iterator[Read]:
+    """The shared generator's run at a batch and a length."""
+    with ExitStack() as stack:
+
+        def source(point: Point, name: str) -> fit.Source:
+            path = tmp_path / f"{name}.pickle"
+            batch, length = map(str, point)
+            size = ["--layers", "2", "--width", "128", "--batch", batch, "--seq", length, "-n", "3000"]
+            tool = shared / "tools" / "gen_snapshot.py"
+            subprocess.run([sys.executable, tool, *size, "-o", path], check=True, stdout=subprocess.DEVNULL)
+            return fit.read(point, name, stack.enter_context(analysis.open_any(path)))
+
+        yield source

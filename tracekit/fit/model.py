@@ -22,8 +22,14 @@ from tracekit.terminal import mib
 LEAST_MATCHED = Fraction(2, 3)
 """Share of the bytes asked for that must have a partner; of one program at two sizes it is more than nine tenths."""
 
+WELL_MATCHED = Fraction(49, 50)
+"""Share of the bytes with a partner below which C++ stacks are left out as a trial: kernels may differ by size."""
+
 MOST_UNEXPLAINED = Fraction(1, 10)
 """Share of the bytes at the peak that may rest on no rule in whole bytes."""
+
+MOST_GROWN = 2
+"""Parameters that may go with a variable, such as an embedding of positions; where more differ, so do the models."""
 
 _SAME_AT_ANY_SIZE = frozenset(
     ("parameter", "buffer", "gradient", "gradient_in_flight", "optimizer_state", "optimizer_temporary",
@@ -171,22 +177,24 @@ def _refuse_points(variables: Sequence[str], points: Sequence[Point]) -> None:
 
 
 def _refuse_others(source: Source, largest: Source) -> None:
+    ratios = _ratios(source.point, largest.point)
     if source.step_count and largest.step_count and source.step_count != largest.step_count:
         raise TracekitError(
             f"{source.name} has {source.step_count} training steps, {largest.name} has {largest.step_count}",
             "record the same number of steps at each value",
         )
-    parameters = [_bytes_of("parameter", one) for one in (source, largest)]
-    if all(parameters) and parameters[0] != parameters[1]:
+    ours, theirs = (_sizes_of("parameter", one) for one in (source, largest))
+    differing = [pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]]
+    is_grown = len(ours) == len(theirs) and all(Fraction(large, small) in ratios for small, large in differing)
+    if ours and theirs and differing and not (is_grown and len(differing) <= MOST_GROWN):
         raise TracekitError(
-            f"the models differ: {parameters[0]:,} bytes of parameters in {source.name},"
-            f" {parameters[1]:,} in {largest.name}",
+            f"the models differ: {sum(ours):,} bytes of parameters in {source.name}, {sum(theirs):,} in {largest.name}",
             "give recordings of the same model at different values",
         )
 
 
-def _bytes_of(bucket: str, source: Source) -> int:
-    return sum(size for size, name in zip(source.program.requested, source.bucket, strict=True) if name == bucket)
+def _sizes_of(bucket: str, source: Source) -> list[int]:
+    return [size for size, name in zip(source.program.requested, source.bucket, strict=True) if name == bucket]
 
 
 def _refuse_strangers(match: Match, largest: Source) -> None:
@@ -230,11 +238,22 @@ def _refuse_unexplained(model: Model) -> None:
 
 
 def _matched(source: Source, largest: Source) -> Match:
+    """Match by all stacks; where that leaves much without a partner, by Python's alone if they match more."""
+    matches: list[Match] = []
+    for with_native in (True, False) if source.has_native and largest.has_native else (False,):
+        match = _matched_by(source, largest, with_native=with_native)
+        matches += [] if match is None else [match]
+        if match is not None and match.share >= WELL_MATCHED:
+            break
+    if not matches:
+        raise _strangers(source, largest, f"more than {MOST_DIFFERENCES:,} of what they do has no partner in the other")
+    return max(matches, key=lambda match: match.share)
+
+
+def _matched_by(source: Source, largest: Source, *, with_native: bool) -> Match | None:
+    """A match by Python's stacks, or by C++ ones as well; None where the two have too little in common."""
     ours, theirs = source.program, largest.program
-    ratios = {
-        Fraction(rules.value_of(product, largest.point), rules.value_of(product, source.point))
-        for product in rules.PRODUCTS[len(source.point)]
-    }
+    ratios = _ratios(source.point, largest.point)
     must_grow = all(small <= large for small, large in zip(source.point, largest.point, strict=True))
 
     def sense(one: int, other: int) -> int:
@@ -248,7 +267,7 @@ def _matched(source: Source, largest: Source) -> Match:
         stays = largest.bucket[theirs.number[other]] in _SAME_AT_ANY_SIZE
         return 2 if stays == (larger == size) else 1
 
-    coarse = _tokens(source, largest)
+    coarse = _tokens(source, largest, with_native=with_native)
     families = _families(source, largest, ratios)
     members = Counter(families.values())
 
@@ -260,7 +279,7 @@ def _matched(source: Source, largest: Source) -> Match:
     fine = _finer(coarse, source, largest, families)
     pairs = align(fine, coarse, sense, is_doubtful)
     if pairs is None:
-        raise _strangers(source, largest, f"more than {MOST_DIFFERENCES:,} of what they do has no partner in the other")
+        return None
     partner: list[int | None] = [None] * len(theirs.requested)
     for one, other in pairs:
         if ours.kind[one] in (ALLOCATE, ATTEMPT):
@@ -275,14 +294,22 @@ def _matched(source: Source, largest: Source) -> Match:
     )
 
 
+def _ratios(point: Point, larger: Point) -> set[Fraction]:
+    """How many times larger a size may be at another point, where it goes with one product."""
+    return {
+        Fraction(rules.value_of(product, larger), rules.value_of(product, point))
+        for product in rules.PRODUCTS[len(point)]
+    }
+
+
 Tokens = list[tuple[Hashable, ...]]
 
 
-def _tokens(source: Source, largest: Source) -> tuple[Tokens, Tokens]:
+def _tokens(source: Source, largest: Source, *, with_native: bool) -> tuple[Tokens, Tokens]:
     """What each operation is known by in both recordings: its kind, and who asked for its allocation.
 
-    Frames that only one of them knows are left out (an outer function that another version of the script has, C++
-    frames where the other recording has none), and so are the lines of a file that seems to be of another version.
+    Frames that only one of them knows are left out (an outer function that another version of the script has), and so
+    are the lines of a file that seems to be of another version.
     """
     moved = _moved_files(_frames(source), _frames(largest))
 
@@ -291,14 +318,13 @@ def _tokens(source: Source, largest: Source) -> tuple[Tokens, Tokens]:
         return file, function, None if file in moved else line
 
     shared = {known(frame) for frame in _frames(source)} & {known(frame) for frame in _frames(largest)}
-    both_native = source.has_native and largest.has_native
 
     def tokens(one: Source) -> Tokens:
         stacks: dict[Hashable, Hashable] = {
             python: tuple(frame for frame in map(known, python) if frame in shared) for python in set(one.python)
         }
         keys = [
-            (stacks[python], native if both_native else ())
+            (stacks[python], native if with_native else ())
             for python, native in zip(one.python, one.native, strict=True)
         ]
         return [
