@@ -311,10 +311,10 @@ def test_slider_and_play_button_move_the_step(opened: Open, sample_page: Path) -
     page = opened(sample_page)
     step = page.locator('[data-chart="step"]')
     slider, play = step.locator('[data-control="step"]'), step.locator('[data-control="play"]')
-    step.get_by_text("mark 15: backward").wait_for()
+    step.get_by_text("backward", exact=True).nth(1).wait_for()
     step.get_by_text("a reading shows 13,912.6 MiB allocated").wait_for()
     slider.fill("3")
-    step.get_by_text("mark 3: layer 1").wait_for()
+    step.get_by_text("layer 1, forward").wait_for()
     play.click()
     assert play.inner_text() == "Pause"
     page.wait_for_function("() => Number(document.querySelector('[data-control=step]').value) >= 5")

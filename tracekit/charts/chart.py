@@ -24,6 +24,9 @@ Drawing = alt.LayerChart | alt.FacetChart
 DRAWN_WIDTH = "drawn_width"
 """The parameter by which expressions know how wide a chart is drawn, for a page that draws it wider or narrower."""
 
+LEGEND_COLUMNS = f"max(floor({DRAWN_WIDTH} / 105), 1)"
+"""As many columns of a legend of buckets as are no wider than its chart."""
+
 Tables = Mapping[str, pa.Table]
 """Small tables by the name under which the drawing asks for them."""
 

@@ -14,7 +14,7 @@ import altair as alt
 import pyarrow as pa
 
 from tracekit.charts import theme, words
-from tracekit.charts.chart import DRAWN_WIDTH, Chart, Request, Tables, empty, moment_of
+from tracekit.charts.chart import DRAWN_WIDTH, LEGEND_COLUMNS, Chart, Request, Tables, empty, moment_of
 from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
 
@@ -80,7 +80,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
             color=alt.Color(
                 "bucket:N",
                 scale=theme.bucket_scale(buckets),
-                legend=alt.Legend(title="most of it is", orient="bottom", columns=8),
+                legend=alt.Legend(title="most of it is", orient="bottom", columns=alt.expr(LEGEND_COLUMNS)),
             ),
             tooltip=[
                 alt.Tooltip("frame:N"),

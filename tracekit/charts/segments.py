@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tracekit import ledger, oom
 from tracekit.charts import axis, theme, words
-from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, empty
+from tracekit.charts.chart import DRAWN_WIDTH, LEGEND_COLUMNS, Chart, Drawing, Request, Tables, device_of, empty
 from tracekit.ledger import Moment
 from tracekit.units import format_mib, format_size
 from tracekit.warehouse import Warehouse
@@ -83,8 +83,10 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     kinds = [name for name in [*theme.BUCKET_COLOURS, "several"] if name in found]
     kinds += sorted(found - set(kinds))
     shown = [_panel(row, segments, kinds, widest) for row in panels]
-    return alt.vconcat(*shown, spacing=18).properties(
-        title=alt.Title("The address space", subtitle=_subtitle(panels, segments))
+    return (
+        alt.vconcat(*shown, spacing=18)
+        .add_params(alt.param(name=DRAWN_WIDTH, value=_WIDTH))
+        .properties(title=alt.Title("The address space", subtitle=_subtitle(panels, segments)))
     )
 
 
@@ -119,7 +121,7 @@ def _panel(panel: Row, segments: list[Row], kinds: list[str], widest: int) -> Dr
         color=alt.Color(
             "piece:N",
             scale=theme.bucket_scale(kinds),
-            legend=alt.Legend(title=None, orient="bottom", columns=8),
+            legend=alt.Legend(title=None, orient="bottom", columns=alt.expr(LEGEND_COLUMNS)),
         ),
         tooltip=told,
     )
@@ -255,5 +257,5 @@ CHART = Chart(
     describe=describe,
     why_not=empty,
     table="segment",
-    params={},
+    params={DRAWN_WIDTH: "its width, by which the legend knows its room"},
 )

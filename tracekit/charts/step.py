@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tracekit import ledger
 from tracekit.charts import axis, stack, words
-from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, without_events
+from tracekit.charts.chart import DRAWN_WIDTH, Chart, Drawing, Request, Tables, device_of, without_events
 from tracekit.errors import QueryError
 from tracekit.units import format_mib, format_size
 from tracekit.warehouse import Warehouse
@@ -24,8 +24,8 @@ from tracekit.warehouse import Warehouse
 Row = dict[str, Any]
 
 _WIDTH = 760
-_MOST_NAMES = 56
-"""Marks whose names have room below the picture; of more, every second has its name, or every third."""
+_NAME = 13
+"""Pixels that a mark's name takes along the axis; where they are fewer, every second has its name, or every third."""
 
 
 def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
@@ -68,7 +68,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     chosen = alt.Chart(alt.NamedData("step")).transform_filter("datum.mark_ix == step_mark")
     read, most = axis.mib_text("datum.allocated_bytes"), axis.mib_text("datum.highest_bytes")
     told = (
-        "['mark ' + datum.mark_ix + ': ' + datum.mark + (isValid(datum.phase) && datum.phase != datum.mark"
+        "[datum.mark + (isValid(datum.phase) && datum.phase != datum.mark"
         " ? ', ' + datum.phase : ''),"
         " (isValid(datum.reading) ? 'the recorder read ' : 'a reading shows ')"
         f" + {read} + ' allocated',"
@@ -79,6 +79,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     return (
         alt.hconcat(mountain, beside, spacing=24)
         .resolve_scale(color="independent")
+        .add_params(alt.param(name=DRAWN_WIDTH, value=_WIDTH))
         .properties(title=alt.Title(f"Step {number}, as readings at its marks see it", subtitle=_subtitle(marks)))
     )
 
@@ -126,9 +127,8 @@ def _mountain(marks: list[Row], buckets: list[str], highest: int) -> Drawing:
         size=alt.condition("isValid(datum.reading)", alt.value(54), alt.value(16)),
         tooltip=told,
     )
-    every = len(marks) // _MOST_NAMES + 1
     names = (
-        rows.transform_filter(f"datum.mark_ix % {every} == 0")
+        rows.transform_filter(f"datum.mark_ix % ceil({_NAME * len(marks)} / {DRAWN_WIDTH}) == 0")
         .mark_text(angle=300, align="right", baseline="middle", dx=-6, y="height", fontSize=10, limit=110)
         .encode(x=at, text="mark:N")
     )
@@ -136,10 +136,18 @@ def _mountain(marks: list[Row], buckets: list[str], highest: int) -> Drawing:
     peak = max(marks, key=lambda row: row["highest_bytes"] or 0, default=None)
     label = f"'the true peak, ' + {axis.mib_text('datum.highest_bytes')} + {axis.asker_text()}"
     is_right = peak is not None and peak["mark_ix"] > 0.6 * len(marks)
+    share = f"datum.from_ix / {max(len(marks) - 1, 1)}"
+    room = f"({share if is_right else f'1 - {share}'}) * {DRAWN_WIDTH}"
     pointed = (
         between.transform_filter(f"datum.mark_ix == {peak['mark_ix'] if peak else -1}")
-        .transform_calculate(label=label)
-        .mark_text(style="peak", align="right" if is_right else "left", dy=-9, dx=-4 if is_right else 4)
+        .transform_calculate(label=label, room=room)
+        .mark_text(
+            style="peak",
+            align="right" if is_right else "left",
+            dy=-9,
+            dx=-4 if is_right else 4,
+            limit=alt.expr("datum.room"),
+        )
         .encode(x="from_ix:Q", y=alt.Y("highest_bytes:Q", scale=scale), text="label:N")
     )
     return alt.layer(areas, missed, most, readings, names, here, pointed, width=_WIDTH, height=360)
@@ -220,5 +228,8 @@ CHART = Chart(
     describe=describe,
     why_not=why_not,
     table="step",
-    params={"step_mark": "the mark whose account stands beside: a number, from 0 to the last mark; the slider's"},
+    params={
+        "step_mark": "the mark whose account stands beside: a number, from 0 to the last mark; the slider's",
+        DRAWN_WIDTH: "its width, by which names know their room",
+    },
 )
