@@ -74,6 +74,8 @@ def sweep_points() -> pa.Table:
                 "kind": kind,
                 "allocated_bytes": allocated * GIB,
                 "reserved_bytes": reserved * GIB,
+                "reserved_lowest_bytes": reserved * GIB,
+                "reserved_highest_bytes": (reserved + (kind == "predicted")) * GIB,
                 "fits": fits,
                 "limit_bytes": 24 * GIB,
             }

@@ -388,7 +388,7 @@ def test_growth_needs_steps_to_compare(sample: Warehouse) -> None:
     )
 
 
-FIT = {
+FIT: dict[str, Any] = {
     "limit_bytes": 400,
     "points": [
         {"value": "1", "kind": "measured", "allocated_bytes": 110, "reserved_bytes": 120, "fits": True},
@@ -430,6 +430,22 @@ def test_sweep_tells_measured_from_predicted_and_draws_the_ceiling() -> None:
             assert (path.get("stroke") is not None) == (kind[1] == "predicted")
             filled[kind[1]] += 1
     assert filled == {"measured": 4, "predicted": 4}
+    # of two peaks a range is known: a bar each
+    bars = [line for line in svg.iter("{http://www.w3.org/2000/svg}line") if "highest: " in line.get("aria-label", "")]
+    assert len(bars) == 2
+
+
+def test_sweep_takes_the_ranges_of_a_fit_where_there_are_any(tmp_path: Path) -> None:
+    told = {**FIT["points"][2], "allocated_range_bytes": [330, 330], "reserved_range_bytes": [340, 370]}
+    file = tmp_path / "fit.json"
+    file.write_text(json.dumps({"limit_bytes": 400, "points": [FIT["points"][0], told]}), encoding="utf-8")
+    rows = sweep.tables(sweep.read(file))["sweep"].to_pylist()
+    assert [(row["value"], row["what"], row["lowest_bytes"], row["highest_bytes"]) for row in rows] == [
+        ("1", "reserved", None, None),
+        ("1", "allocated", None, None),
+        ("4", "reserved", 340, 370),
+        ("4", "allocated", 330, 330),
+    ]
 
 
 def test_sweep_reads_the_folder_of_a_sweep(tmp_path: Path) -> None:

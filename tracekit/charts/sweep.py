@@ -28,6 +28,8 @@ from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
 
+_ENDS = ("lowest", "highest")
+
 POINT = pa.schema(
     [
         ("value", pa.string()),
@@ -35,21 +37,25 @@ POINT = pa.schema(
         ("kind", pa.string()),
         ("allocated_bytes", pa.int64()),
         ("reserved_bytes", pa.int64()),
+        *((f"{what}_{end}_bytes", pa.int64()) for what in theme.PEAK_COLOURS for end in _ENDS),
         ("fits", pa.bool_()),
         ("limit_bytes", pa.int64()),
     ]
 )
-"""A point: the value as written, its place on the axis (8x512 is at 4,096), measured or predicted, its peaks, whether
-it fits (null where nobody says), and the ceiling (null without one)."""
+"""A point: the value as written, its place on the axis (8x512 is at 4,096), measured or predicted, its peaks and
+the lowest and highest each may be, whether it fits (null where nobody says), and the ceiling (null without one)."""
 
 _LONG = (
     POINT.append(pa.field("what", pa.string()))
     .append(pa.field("peak_bytes", pa.int64()))
+    .append(pa.field("lowest_bytes", pa.int64()))
+    .append(pa.field("highest_bytes", pa.int64()))
     .append(pa.field("verdict", pa.string()))
 )
 
 _WIDTH, _HEIGHT = 620, 340
 _SHAPES = {"fits": "circle", "out of memory": "cross", "not said": "square"}
+_IS_RANGE = "datum.highest_bytes > datum.lowest_bytes"
 _TABLE = "sweep.parquet"
 _HOW = "give the folder that `tracekit sweep` left, or a file that `tracekit fit --format json` wrote"
 
@@ -101,6 +107,11 @@ def _of_fit(row: Row, limit_bytes: int | None) -> Row:
         "kind": "measured" if row["kind"] == "measured" else "predicted",
         "allocated_bytes": row["allocated_bytes"],
         "reserved_bytes": row["reserved_bytes"],
+        **{
+            f"{what}_{end}_bytes": reached
+            for what in theme.PEAK_COLOURS
+            for end, reached in zip(_ENDS, row.get(f"{what}_range_bytes", [None, None]), strict=True)
+        },
         "fits": row["fits"],
         "limit_bytes": limit_bytes,
     }
@@ -115,7 +126,13 @@ def tables(points: pa.Table) -> dict[str, pa.Table]:
     """The points (`sweep`, two rows each: allocated and reserved), and the straight line through them (`line`)."""
     rows = points.to_pylist()
     long = [
-        {**row, "what": what, "peak_bytes": row[f"{what}_bytes"], "verdict": _verdict(row)}
+        {
+            **row,
+            "what": what,
+            "peak_bytes": row[f"{what}_bytes"],
+            **{f"{end}_bytes": row[f"{what}_{end}_bytes"] for end in _ENDS},
+            "verdict": _verdict(row),
+        }
         for row in rows
         for what in theme.PEAK_COLOURS
     ]
@@ -154,7 +171,8 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     """Points joined by what they are of, the line dashed, the ceiling across."""
     rows, line = tables["sweep"].to_pylist(), tables["line"].to_pylist()
     limit = max((row["limit_bytes"] or 0 for row in rows), default=0)
-    highest = max([1, limit, *(row["peak_bytes"] for row in rows), *(row["line_bytes"] for row in line)])
+    reached = [max(row["peak_bytes"], row["highest_bytes"] or 0) for row in rows]
+    highest = max([1, limit, *reached, *(row["line_bytes"] for row in line)])
     positions = sorted({row["position"] for row in rows})
     scale = axis.bytes_scale(highest)
     x = alt.X(
@@ -169,7 +187,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     colour = alt.Color(
         "what:N",
         scale=alt.Scale(domain=list(theme.PEAK_COLOURS), range=list(theme.PEAK_COLOURS.values())),
-        legend=alt.Legend(title=None, orient="top", symbolType="stroke"),
+        legend=alt.Legend(title=None, orient="top", symbolType="stroke", symbolOpacity=1),
     )
     base = alt.Chart(alt.NamedData("sweep"))
     # where memory ran out the peak is only what was reached before it did: a point, but no part of a line
@@ -188,6 +206,8 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         alt.Tooltip("value:N"),
         alt.Tooltip("what:N"),
         alt.Tooltip("peak_bytes:Q", title="peak bytes", format=","),
+        alt.Tooltip("lowest_bytes:Q", title="lowest", format=","),
+        alt.Tooltip("highest_bytes:Q", title="highest", format=","),
         alt.Tooltip("kind:N"),
         alt.Tooltip("verdict:N"),
     ]
@@ -197,12 +217,17 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         .encode(x=x, y=y, color=colour, shape=shape, tooltip=told)
         for kind in ("measured", "predicted")
     ]
+    ranges = (
+        base.transform_filter(_IS_RANGE)
+        .mark_rule(strokeWidth=6, opacity=0.45)
+        .encode(x=x, y=alt.Y("lowest_bytes:Q", scale=scale), y2="highest_bytes:Q", color=colour, tooltip=told)
+    )
     straight = (
         alt.Chart(alt.NamedData("line"))
         .mark_line(style="quiet", strokeDash=[5, 3], strokeWidth=1.2)
         .encode(x=x, y=alt.Y("line_bytes:Q", scale=scale))
     )
-    layers = [straight, joined, *points]
+    layers = [straight, joined, ranges, *points]
     if limit:
         ceiling = alt.Chart(alt.NamedData("sweep")).transform_aggregate(limit="max(limit_bytes)")
         layers += [
@@ -228,6 +253,8 @@ def _subtitle(rows: list[Row], line: list[Row]) -> list[str]:
     told = (
         "filled points were measured, hollow ones are predicted" if len(kinds) > 1 else f"all points are {min(kinds)}"
     )
+    if any((row["highest_bytes"] or 0) > (row["lowest_bytes"] or 0) for row in rows):
+        told += "; bars: the range in which a peak may lie"
     if slope is None:
         return [told]
     return [told, f"dashed: a straight line through the allocated peaks, {format_mib(slope)} MiB for each one more"]
