@@ -19,33 +19,24 @@ owned as materialized (
     where device = of_device
 ),
 
+-- born, dropped by the program, back in the pool; one that another stream still works on is pending between the last two
 change as (
     select
-        coalesce(birth_event_ix, -1) as event_ix,
+        case when is_pending_at_start then -1 else coalesce(birth_event_ix, -1) end as event_ix,
         bucket,
-        requested_bytes as entry_bytes,
-        held_bytes - requested_bytes as slack_bytes,
-        0 as pending_bytes
+        case when is_pending_at_start then 0 else requested_bytes end as entry_bytes,
+        case when is_pending_at_start then 0 else held_bytes - requested_bytes end as slack_bytes,
+        case when is_pending_at_start then held_bytes else 0 end as pending_bytes
     from owned
-    where not is_pending_at_start
     union all
     select
         coalesce(free_requested_event_ix, death_event_ix) as event_ix,
         bucket,
         -requested_bytes as entry_bytes,
         requested_bytes - held_bytes as slack_bytes,
-        0 as pending_bytes
+        case when coalesce(free_requested_event_ix, death_event_ix) is distinct from death_event_ix then held_bytes else 0 end as pending_bytes
     from owned
     where not is_pending_at_start and coalesce(free_requested_event_ix, death_event_ix) is not null
-    union all
-    select
-        case when is_pending_at_start then -1 else free_requested_event_ix end as event_ix,
-        bucket,
-        0 as entry_bytes,
-        0 as slack_bytes,
-        held_bytes as pending_bytes
-    from owned
-    where is_pending_at_start or free_requested_event_ix is distinct from death_event_ix and free_requested_event_ix is not null
     union all
     select
         death_event_ix as event_ix,
@@ -68,6 +59,7 @@ net as materialized (
         sum(change.pending_bytes) as pending_bytes
     from change
     asof inner join asked on change.event_ix <= asked.event_ix
+    where change.event_ix <= (select max(asked.event_ix) from asked)
     group by asked.event_ix, change.bucket
 ),
 

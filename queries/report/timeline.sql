@@ -48,12 +48,21 @@ placed as (
     asof left join (select * from span where device = of_device) as span on kept.event_ix >= span.begin_event_ix
 ),
 
+began as (
+    select min(time_us) as time_us from trace_event
+    where device = of_device
+),
+
 happened as (
     select
-        trace_event.*,
-        trace_event.time_us - min(trace_event.time_us) over () as since_us
+        trace_event.event_ix,
+        trace_event.action,
+        trace_event.size_bytes,
+        trace_event.stack_id,
+        trace_event.time_us - began.time_us as since_us
     from trace_event
-    where trace_event.device = of_device
+    cross join began
+    where trace_event.device = of_device and trace_event.event_ix in (select kept.event_ix from kept)
 )
 
 select

@@ -22,42 +22,29 @@ with state as materialized (
     where running_bytes.device = of_device
 ),
 
+-- of equal peaks the first, see moment; of the lowest ones the last, as a block just dropped waits for one event more
+-- before it is back in the pool: a value and how far its event is from the last possible one, as one number
 extreme as (
     select
-        bin_ix,
         min(event_ix) as first_ix,
         max(event_ix) as last_ix,
-        min(allocated_bytes) as lowest_bytes,
-        max(allocated_bytes) as highest_bytes,
-        max(reserved_bytes) as most_reserved_bytes
+        min(allocated_bytes::hugeint * 4294967296 + 4294967294 - event_ix) as lowest_key,
+        max(allocated_bytes::hugeint * 4294967296 + 4294967294 - event_ix) as highest_key,
+        max(reserved_bytes::hugeint * 4294967296 + 4294967294 - event_ix) as most_reserved_key
     from state
     group by bin_ix
 ),
 
--- of equal peaks the first, see moment; of the lowest ones the last, as a block just dropped waits for one event more
--- before it is back in the pool
-binned as (
-    select
-        any_value(extreme.first_ix) as first_ix,
-        any_value(extreme.last_ix) as last_ix,
-        max(state.event_ix) filter (where state.allocated_bytes = extreme.lowest_bytes) as lowest_ix,
-        min(state.event_ix) filter (where state.allocated_bytes = extreme.highest_bytes) as highest_ix,
-        min(state.event_ix) filter (where state.reserved_bytes = extreme.most_reserved_bytes) as most_reserved_ix
-    from state
-    inner join extreme on state.bin_ix = extreme.bin_ix
-    group by state.bin_ix
-),
-
 kept as (
-    select first_ix as event_ix from binned
+    select first_ix as event_ix from extreme
     union
-    select last_ix as event_ix from binned
+    select last_ix as event_ix from extreme
     union
-    select lowest_ix as event_ix from binned
+    select 4294967294 - (lowest_key & 4294967295) as event_ix from extreme
     union
-    select highest_ix as event_ix from binned
+    select 4294967294 - (highest_key & 4294967295) as event_ix from extreme
     union
-    select most_reserved_ix as event_ix from binned
+    select 4294967294 - (most_reserved_key & 4294967295) as event_ix from extreme
 ),
 
 -- a failed request changes no byte, and is pointed at all the same

@@ -49,6 +49,17 @@ def test_what_the_sample_can_draw_is_drawn_from_it(sample: Warehouse) -> None:
 
 
 @every_chart
+def test_the_drawing_is_vega_lite(chart: Chart, sample: Warehouse) -> None:
+    """Altair holds it against Vega-Lite's schema, which costs too much to be done for every page."""
+    tables = golden.tables(chart, sample)
+    drawn = chart.draw(tables).to_dict(validate=True)
+    outline = render.outline(chart, tables)
+    assert {name: outline[name] for name in drawn.keys() - {"config"}} == {
+        name: value for name, value in drawn.items() if name != "config"
+    }
+
+
+@every_chart
 def test_rows_are_few_and_bytes_are_whole(chart: Chart, sample: Warehouse) -> None:
     tables = golden.tables(chart, sample)
     assert chart.table in tables

@@ -147,7 +147,7 @@ def test_the_sample_is_kept_to_the_byte(sample: Warehouse) -> None:
 
 
 def test_the_most_a_bucket_held(sample: Warehouse) -> None:
-    highest = {row["bucket"]: row for row in sample.rows("from bucket_highest(0)")}
+    highest = {row["bucket"]: row for row in sample.rows("from bucket_highest where device = 0")}
     assert highest["parameter"]["highest_bytes"] == 497_759_232
     for row in highest.values():
         (held,) = [

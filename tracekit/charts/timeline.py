@@ -35,6 +35,10 @@ _MOST_MARKS = 12
 _MOST_SPANS = 1000
 
 
+_APART = alt.Resolve(scale=alt.ScaleResolveMap(color="independent", shape="independent"))
+"""Each part has its own colours; told when a part is made, as Altair copies a whole chart for every later word."""
+
+
 def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
     """Kept events with their account (`timeline`), phases (`timeline_span`), peak and failures (`timeline_mark`).
 
@@ -49,7 +53,7 @@ def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
         "stacked": stacked,
         "span": warehouse.sql("from timeline_span(?, ?)", [device, min(request.bins, _MOST_SPANS)]),
         "mark": warehouse.sql("from timeline_mark where device = ? limit ?", [device, 1 + _MOST_MARKS]),
-        "bucket": warehouse.sql("from bucket_highest(?)", [device]),
+        "bucket": warehouse.sql("from bucket_highest where device = ?", [device]),
         "axis": pa.table({"by_time": [request.by_time and has_time]}),
     }
 
@@ -78,12 +82,16 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         _band(x, brush),
         _detail(x, highest, buckets, marks, brush, moment),
         spacing=4,
-    ).resolve_scale(color="independent", shape="independent")
-    whole = alt.hconcat(left, _account(buckets, events, moment), spacing=24)
-    whole = whole.resolve_scale(color="independent", shape="independent").add_params(
-        alt.param(name=DRAWN_WIDTH, value=_WIDTH)
+        resolve=_APART,
     )
-    return whole.properties(title=alt.Title("Every allocation and free, by what it is for", subtitle=_subtitle(tables)))
+    return alt.hconcat(
+        left,
+        _account(buckets, events, moment),
+        spacing=24,
+        resolve=_APART,
+        params=[alt.param(name=DRAWN_WIDTH, value=_WIDTH).param],
+        title=alt.Title("Every allocation and free, by what it is for", subtitle=_subtitle(tables)),
+    )
 
 
 class _Across:
@@ -247,9 +255,13 @@ def _detail(
     )
     hovered = under_pointer.mark_bar(size=7, style="edge", strokeWidth=0.5, clip=True).encode(x=at, **heights)
     told = under_pointer.mark_rect(opacity=0, clip=True).encode(tooltip=_told(), **nearest, **heights)
+    pointers = _pointers(x, labels, highest, brush, scale)
     return alt.layer(
-        areas, high_water, reserved, *_pointers(x, labels, highest, brush, scale), chosen, finder, hovered, told
-    ).properties(name="detail", width=_WIDTH, height=_HEIGHT)
+        *(areas, high_water, reserved, *pointers, chosen, finder, hovered, told),
+        name="detail",
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
 
 
 def _told() -> list[alt.Tooltip]:

@@ -10,6 +10,7 @@ The page itself is page.html, page.css and page.js beside this file.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,11 @@ class _Device:
         self.row = row
         self.warehouse = warehouse
         (self.peak,) = ledger.find_moments(warehouse, "peak", row["device"])
-        self.drawings = {name: _Drawing(CHARTS[name], warehouse, row["device"]) for name in _CHARTS}
+        request = Request(device=row["device"])
+        # one after another, as a warehouse answers one question at a time; meanwhile what is there already is drawn
+        with ThreadPoolExecutor(1) as beside:
+            asked = {name: beside.submit(_tables, CHARTS[name], warehouse, request) for name in _CHARTS}
+            self.drawings = {name: _Drawing(CHARTS[name], row["device"], *asked[name].result()) for name in _CHARTS}
 
     def context(self) -> Row:
         """What page.html names."""
@@ -163,17 +168,22 @@ class _Device:
         return told + (f", {self.row['peak_phase']}" if self.row["peak_phase"] else "")
 
 
+def _tables(chart: Chart, warehouse: Warehouse, request: Request) -> tuple[Mapping[str, pa.Table], str | None]:
+    """The rows of a chart, and why there are none."""
+    why_not = chart.why_not(warehouse, request)
+    return ({}, why_not) if why_not else (chart.data(warehouse, request), None)
+
+
 class _Drawing:
     """One chart of one device: its rows, its drawing without them, and its words."""
 
-    def __init__(self, chart: Chart, warehouse: Warehouse, device: int) -> None:
+    def __init__(self, chart: Chart, device: int, tables: Mapping[str, pa.Table], why_not: str | None) -> None:
         self.chart = chart
         self.name = chart.name
         self.id = f"{chart.name}-{device}"
-        request = Request(device=device)
-        self.why_not = chart.why_not(warehouse, request)
-        self.tables: Mapping[str, pa.Table] = {} if self.why_not else chart.data(warehouse, request)
-        self.spec: Row = {} if self.why_not else render.outline(chart, self.tables)
+        self.why_not = why_not
+        self.tables = tables
+        self.spec: Row = {} if why_not else render.outline(chart, tables)
         if self.name in _TOLD_BY_PAGE and self.spec:
             self.spec |= self.spec.pop("hconcat")[0]
         self.answer: str = self.spec.pop("description", "")
