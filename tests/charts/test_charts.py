@@ -224,6 +224,21 @@ def test_help_names_every_chart_with_its_question() -> None:
         assert f"{chart.name:<13}{chart.question}" in told
 
 
+def test_a_still_timeline_is_small(sample_dataset: Path, tmp_path: Path) -> None:
+    """Its rectangles tell how many events are kept; in every one the peak is."""
+    file = tmp_path / "timeline.svg"
+    sizes: list[int] = []
+    for options in ((), ("--bins", "60"), ("--bins", "900")):
+        with pytest.raises(SystemExit) as left:
+            cli.main(["chart", str(sample_dataset), "timeline", "-o", str(file), "--force", "-q", *options])
+        assert left.value.code == 0
+        text = file.read_text(encoding="utf-8")
+        assert "peak 17,053.6 MiB, LogSoftmaxBackward0" in text
+        assert not re.search(r' d="[^"]*\.\d{3}', text)
+        sizes.append(len(text))
+    assert sizes[1] < sizes[0] < 700_000 < sizes[2]
+
+
 def test_command_writes_a_file_and_says_what_is_in_it(
     sample_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

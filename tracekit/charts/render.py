@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ def suffix_of(path: Path) -> str:
     return suffix
 
 
+_PATH = re.compile(r' (?:d|transform)="[^"]*"')
+_DIGITS = re.compile(r"(\.\d\d)\d+")
+
+
+def _shorter(path: re.Match[str]) -> str:
+    """Where a line goes, to a hundredth of a pixel: Vega writes all digits of a double, most of a file's bytes."""
+    return _DIGITS.sub(r"\1", path[0])
+
+
 def spec(chart: Picture, tables: Tables) -> dict[str, Any]:
     """A chart as plain Vega-Lite, its rows under `datasets` by the tables' names; its config is the theme's to add."""
     drawn = outline(chart, tables)
@@ -53,7 +63,7 @@ def render(chart: Picture, tables: Tables, suffix: str, *, dark: bool = False) -
     if suffix == ".json":
         return (json.dumps(drawn, indent=1, ensure_ascii=False) + "\n").encode()
     if suffix == ".svg":
-        return vl_convert.vegalite_to_svg(drawn).encode()
+        return _PATH.sub(_shorter, vl_convert.vegalite_to_svg(drawn)).encode()
     if suffix == ".png":
         return vl_convert.vegalite_to_png(drawn, scale=1.2)
     return _page(chart, drawn).encode()

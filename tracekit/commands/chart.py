@@ -9,6 +9,10 @@ import click
 
 from tracekit.commands import options
 
+MOST_BINS = 900
+STILL_BINS = 180
+"""A still picture has no more to show than its pixels."""
+
 
 @click.command("chart", short_help="One picture: timeline, ledger ... as .html, .svg, .png or .json (Vega-Lite).")
 @options.dataset
@@ -29,6 +33,13 @@ from tracekit.commands import options
 @click.option("--against", metavar="DATASET", help="The other side of `compare`; two moments of one dataset otherwise.")
 @click.option("--against-at", metavar="MOMENT", help="The moment of the other side of `compare`.")
 @click.option("--by-time", is_flag=True, help="Draw over time instead of over the number of the event.")
+@click.option(
+    "--bins",
+    type=click.IntRange(1, MOST_BINS),
+    metavar="N",
+    help="Runs of events that timeline tells apart, keeping the peak of each;"
+    f" {STILL_BINS} in .svg and .png, {MOST_BINS} otherwise.",
+)
 @click.option("--dark", is_flag=True, help="Draw on dark paper.")
 @options.device
 @options.force
@@ -41,6 +52,7 @@ def command(
     against: str | None,
     against_at: str | None,
     by_time: bool,
+    bins: int | None,
     dark: bool,
     device: int | None,
     force: bool,
@@ -76,7 +88,8 @@ def command(
             warehouse, points = opened.enter_context(analysis.open_any(dataset, tell)), None
         other = None if against is None else opened.enter_context(analysis.open_any(against, tell))
         names = (Path(dataset).stem, Path(against or dataset).stem)
-        request = Request(device, at, other, against_at, names, points, by_time)
+        usual = STILL_BINS if suffix in (".svg", ".png") else MOST_BINS
+        request = Request(device, at, other, against_at, names, points, by_time, bins or usual)
         reason = chart.why_not(warehouse, request)
         if reason:
             raise ChartError(f"there is nothing to draw as {name}: {reason}", "choose another chart or dataset")
