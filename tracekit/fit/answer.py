@@ -82,6 +82,11 @@ class Answer:
         return self.failed is None
 
     @property
+    def told(self) -> Outcome:
+        """The outcome to tell of: the one that did not fit, else the likeliest."""
+        return self.failed or self.outcome
+
+    @property
     def is_measured(self) -> bool:
         """Whether the figures are those of the recording: the same settings, and no limit that was felt."""
         same = self.outcome.settings.describe() == self.source.program.settings.describe()

@@ -14,7 +14,9 @@ from tracekit.allocator.program import ALLOCATE, COMPLETE, Program
 from tracekit.allocator.settings import Settings
 from tracekit.allocator.whatif import Outcome, run
 from tracekit.collector import paused
-from tracekit.fit.answer import Answer, Conditions
+from tracekit.fit.answer import Answer, Conditions, answer
+from tracekit.fit.model import Model
+from tracekit.fit.rule import Point
 
 LEAST_SHARE = 100
 """A bucket is looked at where it has more than one in so many of the bytes of the largest one."""
@@ -37,34 +39,29 @@ class Shrunk:
     outcome: Outcome
 
 
-def settings_tried(answer: Answer, conditions: Conditions) -> list[tuple[str, Outcome]]:
-    """The program under each of the settings that are worth a try in general."""
-    base = answer.program.settings
-    names = ("recorded", *what_if.SUGGESTED)
+def settings_tried(model: Model, point: Point, conditions: Conditions) -> list[tuple[str, Answer]]:
+    """A point under each of the settings that are worth a try in general, as it is answered under any."""
+    base = model.template.program.settings
     seen: dict[Settings, str] = {}
-    for name in names:
+    for name in ("recorded", *what_if.SUGGESTED):
         seen.setdefault(what_if.chosen_settings(base, name), name)
-    with paused():
-        return [
-            (name, run(answer.program, settings, conditions.reservable, keeps_events=False))
-            for settings, name in seen.items()
-        ]
+    return [(name, answer(model, point, replace(conditions, settings=settings))) for settings, name in seen.items()]
 
 
-def buckets_tried(answer: Answer, conditions: Conditions) -> list[Shrunk]:
+def buckets_tried(answered: Answer, conditions: Conditions) -> list[Shrunk]:
     """How far each bucket alone would have to shrink, largest bucket first."""
-    held = _held(answer.program, answer.source.bucket)
+    held = _held(answered.program, answered.source.bucket)
     floor = max(held.values(), default=0) // LEAST_SHARE
-    return [_shrunk(answer, conditions, bucket, size) for bucket, size in held.most_common() if size > floor]
+    return [_shrunk(answered, conditions, bucket, size) for bucket, size in held.most_common() if size > floor]
 
 
-def _shrunk(answer: Answer, conditions: Conditions, bucket: str, held: int) -> Shrunk:
+def _shrunk(answered: Answer, conditions: Conditions, bucket: str, held: int) -> Shrunk:
     """Halve between nothing and all of it: whole percents, and the one that is told was run."""
-    chosen = [name == bucket for name in answer.source.bucket]
+    chosen = [name == bucket for name in answered.source.bucket]
 
     def outcome(percent: int) -> Outcome:
         with paused():
-            program = _scaled(answer.program, chosen, percent)
+            program = _scaled(answered.program, chosen, percent)
             return run(program, conditions.settings, conditions.reservable, keeps_opening=False, keeps_events=False)
 
     low, high, best = 0, 100, outcome(0)

@@ -55,7 +55,7 @@ def as_json(fitted: Fitted, wanted: Point | None = None) -> Row:
 
 def point(fitted: Fitted, one: Answer) -> Row:
     """One point: its peaks, who set them, and how it ran out of memory if it did."""
-    outcome = one.failed or one.outcome
+    outcome = one.told
     trial = what_if.Trial(one.source.device, told(one.point), outcome.settings, outcome)
     peaks = what_if.as_json(one.source.warehouse, trial, one.program.requested)
     return {
@@ -104,12 +104,12 @@ def make_fit(fitted: Fitted, wanted: Point) -> Row:
         "settings": [
             {
                 "name": name,
-                "fits": outcome.fits,
-                "allocated_bytes": outcome.peak_allocated.value,
-                "reserved_bytes": outcome.peak_reserved.value,
-                "retry_count": outcome.retries,
+                "fits": tried.fits,
+                "allocated_bytes": tried.told.peak_allocated.value,
+                "reserved_bytes": tried.told.peak_reserved.value,
+                "retry_count": tried.told.retries,
             }
-            for name, outcome in remedy.settings_tried(one, conditions)
+            for name, tried in remedy.settings_tried(fitted.model, wanted, conditions)
         ],
         "buckets": [
             {
