@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.charts import axis
-from tracekit.units import MIB, format_mib
+from tracekit.units import GIB, MIB, format_mib
 
 
 def written(values: list[int]) -> list[str]:
@@ -46,3 +46,12 @@ def test_whole_ticks_are_few_whole_and_within(first: int, more: int, most: int) 
     assert len(distances) <= 1
     if more < most:
         assert found == list(range(first, first + more + 1))
+
+
+def test_an_axis_begins_at_zero_unless_something_lies_below() -> None:
+    """Cached bytes come out negative where a recording's events hold more than its segments have."""
+    assert axis.bytes_scale(10 * MIB, lowest=1).to_dict()["domain"] == [0, 10 * MIB]
+    below = axis.bytes_axis(2 * GIB, None, lowest=-1 * GIB).to_dict()["values"]
+    assert below[0] <= -1 * GIB
+    assert below[-1] >= 2 * GIB
+    assert 0 in below

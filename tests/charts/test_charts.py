@@ -121,6 +121,20 @@ def test_ledger_adds_up_to_what_is_reserved(sample: Warehouse) -> None:
     )
 
 
+def test_ledger_of_a_recording_that_contradicts_itself_says_so(shared: Path) -> None:
+    """Its events hold more than its segments have: what is free comes out below zero, and is drawn there."""
+    from tracekit.analysis import open_any
+
+    with open_any(shared / "public-snapshots" / "synthetic_inconsistent.pickle.xz") as odd:
+        tables = CHARTS["ledger"].data(odd, Request())
+    (below,) = [row for row in tables["ledger"].to_pylist() if row["entry_bytes"] < 0]
+    assert below["bucket"] == "cached"
+    assert CHARTS["ledger"].describe(tables).endswith("The recording contradicts itself: cached comes out below zero.")
+    drawn = render.outline(CHARTS["ledger"], tables)
+    (bars, _) = drawn["layer"]
+    assert bars["encoding"]["x"]["scale"]["domain"][0] <= below["entry_bytes"]
+
+
 def test_timeline_keeps_the_peak_with_its_asker(sample: Warehouse) -> None:
     for bins in (1, 7, 900):
         tables = CHARTS["timeline"].data(sample, Request(bins=bins))

@@ -31,20 +31,25 @@ def ticks(highest: int, most: int = 6) -> list[int]:
         power *= 10
 
 
-def bytes_axis(highest: int, title: str | None, most: int = 6, **more: object) -> alt.Axis:
-    """An axis of bytes from 0 to the last of `ticks`."""
-    unit, name = unit_of(highest)
+def bytes_axis(highest: int, title: str | None, most: int = 6, lowest: int = 0, **more: object) -> alt.Axis:
+    """An axis of bytes from 0 to the last of `ticks`; from below 0 where a recording contradicts itself."""
+    unit, name = unit_of(max(highest, -lowest))
     return alt.Axis(
         title=title,
-        values=ticks(highest, most),
+        values=_span(highest, lowest, most),
         labelExpr=f"format(datum.value / {unit}, ',') + ' {name}'",
         **more,  # pyright: ignore[reportArgumentType] - altair's own words
     )
 
 
-def bytes_scale(highest: int, most: int = 6, **more: object) -> alt.Scale:
+def bytes_scale(highest: int, most: int = 6, lowest: int = 0, **more: object) -> alt.Scale:
     """The scale of `bytes_axis`."""
-    return alt.Scale(domain=[0, ticks(highest, most)[-1]], nice=False, **more)  # pyright: ignore[reportArgumentType]
+    values = _span(highest, lowest, most)
+    return alt.Scale(domain=[values[0], values[-1]], nice=False, **more)  # pyright: ignore[reportArgumentType]
+
+
+def _span(highest: int, lowest: int, most: int) -> list[int]:
+    return ticks(highest, most) if lowest >= 0 else _both_ways(highest, lowest, most)
 
 
 def whole_ticks(first: int, last: int, most: int = 12) -> list[int]:
@@ -85,9 +90,9 @@ def change_scale(highest: int, lowest: int) -> alt.Scale:
     return alt.Scale(domain=[values[0], values[-1]], nice=False)
 
 
-def _both_ways(highest: int, lowest: int) -> list[int]:
+def _both_ways(highest: int, lowest: int, most: int = 4) -> list[int]:
     """Ticks on both sides of 0, with one step for both; a side with nothing on it has none."""
-    steps = ticks(max(highest, -lowest), 4)
+    steps = ticks(max(highest, -lowest), most)
     below = [-value for value in reversed(steps[1:]) if lowest < 0]
     above = [value for value in steps[1:] if highest > 0 or lowest == 0]
     step = steps[1]

@@ -77,11 +77,14 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     lines = tables["compare"].to_pylist()
     sides = tables["side"].to_pylist()
     buckets = [row["bucket"] for row in lines]
-    highest = max((max(row["first_bytes"], row["second_bytes"]) for row in lines), default=1)
+    sizes = [row[side] for row in lines for side in ("first_bytes", "second_bytes")]
+    lowest, highest = min(sizes, default=0), max(sizes, default=1)
     rise, fall = (pick((row["change_bytes"] for row in lines), default=0) for pick in (max, min))
     panels = [
-        _bars("first_bytes", buckets, axis.bytes_scale(highest, 3), axis.bytes_axis(highest, None, 3), names=True),
-        _bars("second_bytes", buckets, axis.bytes_scale(highest, 3), axis.bytes_axis(highest, None, 3)),
+        *(
+            _bars(side, buckets, axis.bytes_scale(highest, 3, lowest), axis.bytes_axis(highest, None, 3, lowest))
+            for side in ("first_bytes", "second_bytes")
+        ),
         _bars("change_bytes", buckets, axis.change_scale(rise, fall), axis.change_axis(rise, fall)),
     ]
     titles = [*(row["label"] for row in sides), "change"]
@@ -99,7 +102,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     )
 
 
-def _bars(field: str, buckets: list[str], scale: alt.Scale, of_bytes: alt.Axis, *, names: bool = False) -> Any:
+def _bars(field: str, buckets: list[str], scale: alt.Scale, of_bytes: alt.Axis) -> Any:
     is_change = field == "change_bytes"
     label = f"{axis.mib_text(f'datum.{field}')}"
     if is_change:
@@ -112,7 +115,7 @@ def _bars(field: str, buckets: list[str], scale: alt.Scale, of_bytes: alt.Axis, 
                 "bucket:N",
                 sort=buckets,
                 title=None,
-                axis=alt.Axis(domain=False, ticks=False, labels=names),
+                axis=alt.Axis(domain=False, ticks=False, labels=field == "first_bytes"),
                 scale=alt.Scale(domain=buckets),
             ),
             x=alt.X(f"{field}:Q", scale=scale, axis=of_bytes),
@@ -130,9 +133,9 @@ def _bars(field: str, buckets: list[str], scale: alt.Scale, of_bytes: alt.Axis, 
     )
     beside = base.mark_text(align="left", dx=4, fontSize=10).encode(text="label:N")
     rise = beside.transform_filter(f"datum.{field} > 0")
-    # a fall's number stands on the right of the zero line, where nothing else is
+    # the number of what is below zero stands on the right of the zero line, where nothing else is
     fall = beside.transform_filter(f"datum.{field} < 0").encode(x=alt.XDatum(0))
-    return alt.layer(bars, rise, *([fall] if is_change else []), width=230, height=alt.Step(22))
+    return alt.layer(bars, rise, fall, width=230, height=alt.Step(22))
 
 
 def describe(tables: Tables) -> str:

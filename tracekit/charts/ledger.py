@@ -28,7 +28,7 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
     """A bar a line, in the order of the printed ledger."""
     lines = tables["ledger"].to_pylist()
     (moment,) = tables["moment"].to_pylist()
-    highest = max((row["entry_bytes"] for row in lines), default=1)
+    lowest, highest = (pick((row["entry_bytes"] for row in lines), default=1) for pick in (min, max))
     buckets = [row["bucket"] for row in lines]
     base = alt.Chart(alt.NamedData("ledger")).encode(
         y=alt.Y("bucket:N", sort=buckets, title=None, axis=alt.Axis(domain=False, ticks=False, labelLimit=200)),
@@ -41,12 +41,18 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         ],
     )
     bars = base.mark_bar(style="edge", cornerRadiusEnd=2).encode(
-        x=alt.X("entry_bytes:Q", axis=axis.bytes_axis(highest, None, grid=False), scale=axis.bytes_scale(highest)),
+        x=alt.X(
+            "entry_bytes:Q",
+            axis=axis.bytes_axis(highest, None, lowest=lowest, grid=False),
+            scale=axis.bytes_scale(highest, lowest=lowest),
+        ),
         color=alt.Color("bucket:N", scale=theme.bucket_scale(buckets), legend=None),
     )
     label = f"{axis.mib_text('datum.entry_bytes')} + ' · ' + format(datum.share_ratio, '.1%')"
     texts = (
-        base.transform_calculate(label=label).mark_text(align="left", dx=5).encode(x="entry_bytes:Q", text="label:N")
+        base.transform_calculate(label=label, beside="max(datum.entry_bytes, 0)")
+        .mark_text(align="left", dx=5)
+        .encode(x="beside:Q", text="label:N")
     )
     return alt.layer(bars, texts).properties(
         width=440,
@@ -68,7 +74,7 @@ def describe(tables: Tables) -> str:
     return (
         f"At {words.where(moment)}, {format_size(moment['allocated_bytes'])} are allocated and"
         f" {format_size(moment['reserved_bytes'])} reserved. The largest lines of the ledger:"
-        f" {words.largest(lines, 'bucket', 'entry_bytes', 5)}."
+        f" {words.largest(lines, 'bucket', 'entry_bytes', 5)}." + words.contradiction(lines, "entry_bytes")
     )
 
 

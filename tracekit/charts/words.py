@@ -30,6 +30,12 @@ def asker(row: Row) -> str:
     return row["requested_by"] or "a stack without frames"
 
 
+def contradiction(lines: Sequence[Row], value: str) -> str:
+    """A sentence where a line of an account is below zero, nothing otherwise."""
+    below = [row["bucket"] for row in lines if row[value] < 0]
+    return f" The recording contradicts itself: {', '.join(below)} comes out below zero." if below else ""
+
+
 def largest(rows: Sequence[Row], name: str, value: str, most: int = 4) -> str:
     """The largest rows in words: `activation 9,277.6 MiB, logits_and_loss 6,282.1 MiB and 3 more`."""
     ordered = sorted(rows, key=lambda row: -row[value])
