@@ -39,6 +39,7 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.scores
 	$(BIN)/python -m benchmarks.replay
 	$(BIN)/python -m benchmarks.estimates
+	$(BIN)/python -m benchmarks.traced
 	$(BIN)/python -m benchmarks.fit
 
 gpu-check: $(VENV)/installed

@@ -47,6 +47,8 @@ def test_json_has_the_fields_of_a_device_and_what_only_an_estimate_has(capsys: p
     assert (told["peak"]["phase"], told["peak"]["moment"]) == ("backward", "loss")
     # what a sum of tensors cannot say is not said
     assert told["peak"]["reserved_bytes"] is told["peak"]["allocated_bytes"] is told["peak_reserved_bytes"] is None
+    assert {"allocated_bytes", "held_bytes", "reserved_bytes", "event_count"} == told["not_known"].keys()
+    assert told["peak_bytes"] == told["peak"]["requested_bytes"]
     assert told["block_saved_bytes"] == 769.125 * MIB
     assert told["model_bytes"] == 16 * told["parameter_count"]
     assert told["fits"] is True

@@ -160,6 +160,7 @@ def test_biases_and_dropout_are_read(tmp_path: Path) -> None:
         (LLAMA | {"hidden_act": "swiglu2"}, "'swiglu2' saves"),
         ({key: value for key, value in LLAMA.items() if key != "vocab_size"}, "has no vocab_size"),
         (LLAMA | {"hidden_size": "big"}, "hidden_size is 'big', not a size"),
+        (LLAMA | {"vocab_size": 10**40}, "vocab_size is 10000"),
         (LLAMA | {"hidden_size": -1}, "hidden_size is -1"),
         (LLAMA | {"hidden_size": 4097}, "does not divide among 32 heads"),
         (LLAMA | {"num_key_value_heads": 5}, "32 heads cannot share 5"),

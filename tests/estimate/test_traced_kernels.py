@@ -129,3 +129,24 @@ def test_every_row_of_the_table_of_copies_has_an_argument_of_that_name() -> None
         assert layout in ("contiguous", "dense")
         assert source.startswith(("cuda/", "cudnn/"))
     assert indexing.MOST_UNSORTED == 3_072
+
+
+def convolved(x: Shape, weight: Shape, y: Shape, **more: object) -> dict[str, Any]:
+    """Arguments of a convolution and of its backward."""
+    return {"input": x, "weight": weight, "grad_output": y, "stride": [1, 1], "groups": 1, **more}
+
+
+def test_tensors_of_a_convolution_lie_as_its_input_does() -> None:
+    """Convolution.cpp: one that has its channels last has weights and gradients copied to lie so too."""
+    first, last = laid(2, 8, 4, 4), laid(2, 8, 4, 4, strides=(128, 1, 32, 8))
+    weight = laid(16, 8, 3, 3)
+    y_first, y_last = laid(2, 16, 4, 4), laid(2, 16, 4, 4, strides=(256, 1, 64, 16))
+    assert told("convolution", convolved(last, weight, y_last), y_last) == [weight.bytes, "out 0", -weight.bytes]
+    plain = told("convolution", convolved(first, weight, y_first), y_first)
+    assert plain[0] == "out 0"
+    backward = told("convolution_backward", convolved(last, weight, y_first), last, weight)
+    assert backward == [
+        *(y_first.bytes, "out 0", weight.bytes, -weight.bytes, "out 1", -y_first.bytes),
+    ]
+    permuted = laid(2, 8, 4, 4, strides=(128, 16, 1, 4))
+    assert told("convolution", convolved(permuted, weight, y_first), y_first)[0] == permuted.bytes

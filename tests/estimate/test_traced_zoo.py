@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks import traced as traced_cases
 from tests.conftest import SHARED, facts_of
-from tests.estimate.traced import MIB, conditions, opened, traced
+from tests.estimate.traced import MIB, conditions, need_torch, opened, traced
 from tracekit import analysis, ledger
 from tracekit.allocator.program import ALLOCATE
 
@@ -84,6 +85,25 @@ def test_the_story_is_predicted_in_its_other_ways(recording: str, arguments: dic
     row = traced("train_step", None, **arguments).as_row()
     assert row["peak_allocated_bytes"] == pytest.approx(peaks["allocated"], abs=2 * MIB)
     assert row["peak_reserved_bytes"] == peaks["reserved"]
+
+
+OTHER_SETTINGS = [
+    name
+    for name, case in traced_cases.CASES.items()
+    if case.model in ("golden", "train_step") and name not in dict(STORY)
+]
+
+
+@pytest.mark.parametrize("recording", OTHER_SETTINGS)
+def test_gpt2_is_predicted_at_every_batch_length_and_setting_recorded(recording: str) -> None:
+    measured(recording)
+    need_torch()
+    held = traced_cases.hold(recording)
+    row = held.estimate.as_row()
+    assert row["peak_allocated_bytes"] == pytest.approx(held.allocated_bytes, abs=2 * MIB)
+    kept = 1_024  # the story's own step keeps two numbers fewer than the script that was recorded
+    assert row["lowest_allocated_bytes"] - kept <= held.allocated_bytes <= row["highest_allocated_bytes"] + kept
+    assert row["peak_reserved_bytes"] == held.reserved_bytes
 
 
 def test_lengths_that_change_at_every_step_give_the_recorded_requests() -> None:

@@ -57,10 +57,19 @@ def answer(shape: Shape, run: Run, *, is_generation: bool = False, limit_bytes: 
     return Answer(make(run), make, is_generation, limit_bytes)
 
 
+_NOT_KNOWN = (
+    ("allocated_bytes", "blocks are larger than what is asked for, by the history of the cache: trace a script for it"),
+    ("held_bytes", "likewise, by bucket"),
+    ("reserved_bytes", "segments hang on the order of requests: trace a script for it"),
+    ("event_count", "a formula has no events, steps or stacks"),
+)
+"""Fields of a recording that a formula leaves null, and why."""
+
+
 def as_json(one: Answer) -> Row:
     """The estimate in the shape of a device of `tracekit analyze --format json`, and what only an estimate has.
 
-    What a sum of tensors cannot say, such as reserved bytes, is null.
+    What a sum of tensors cannot say, such as reserved bytes, is null, and `not_known` says why.
     """
     shape, run, peak = one.estimate.shape, one.estimate.run, one.estimate.peak
     row: Row = {
@@ -70,6 +79,7 @@ def as_json(one: Answer) -> Row:
         "event_count": None,
         "step_count": None,
         "parameter_count": shape.sizes["P"],
+        "peak_bytes": peak.requested_bytes,
         "peak": {
             "event_ix": None,
             "allocated_bytes": None,
@@ -94,6 +104,7 @@ def as_json(one: Answer) -> Row:
         ],
         "moments": moment_rows(one.estimate),
         "sequence_bytes": one.make(replace(run, batch=run.batch + 1)).peak_bytes - peak.requested_bytes,
+        "not_known": dict(_NOT_KNOWN),
         "assumptions": assumptions(one),
     }
     if not one.is_generation:

@@ -96,10 +96,14 @@ def _is_causal(config: Config) -> bool:
     return isinstance(named, list) and any(str(one).endswith("ForCausalLM") for one in cast("list[object]", named))
 
 
+LARGEST = 1 << 40
+"""No model has a size like this."""
+
+
 def _number(config: Config, *keys: str, default: int | None = None) -> int:
     for key in keys:
         value = config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < LARGEST:
             return value
         if value is not None:
             raise TracekitError(f"{key} is {shown(repr(value))}, not a size", "correct the config.json")

@@ -473,6 +473,8 @@ _PLAN = "at::native::run_conv_plan(...)"
 _MARGIN, _STRIDED_MARGIN, _SPLIT_MARGIN, _SEMAPHORES = 16, 147, 175, 400
 _TILE = 128
 _MOST_BY_BATCH = 32 * MIB
+_DEPTHWISE_COPIES, _DEPTHWISE_MARGIN = 4, 10 * MIB
+"""About what the weight gradient of a depthwise convolution takes where channels are last: so often its tensors."""
 
 
 @recipe("convolution")
@@ -480,28 +482,31 @@ def _convolution(call: Call) -> Iterator[Step]:
     """CuDNN's kernels want channels last: other tensors are converted inside its workspace (read off recordings)."""
     x, weight = call.tensor("input"), call.tensor("weight")
     y = call.outputs[0]
-    yield from _copied_like(x, "input")
+    copies = _copies_of_layout(call, "input", "weight")
+    yield from (Take(name, call.tensor(name).bytes, _CONTIGUOUS) for name in copies)
     yield from outputs(call)
     if y is not None:
         yield from _planned("workspace", _forward_workspace(call, x, weight, y))
-    yield from _dropped_like(x, "input")
+    yield from map(Drop, reversed(copies))
 
 
 @recipe("convolution_backward")
 def _convolution_backward(call: Call) -> Iterator[Step]:
     """The gradient of the input, that of the weight, and the bias's, which is a sum."""
     y, x, weight = call.tensor("grad_output"), call.tensor("input"), call.tensor("weight")
-    yield from _copied_like(y, "gradient")
-    yield from _copied_like(x, "input")
+    copies = _copies_of_layout(call, "input", "grad_output")
+    yield from (Take(name, call.tensor(name).bytes, _CONTIGUOUS) for name in copies)
     for index, workspace in enumerate((_forward_workspace(call, x, weight, y), _weight_workspace(call, x, weight, y))):
         if call.outputs[index] is not None and call.is_new[index]:
             yield Out(index)
+            turned = _copies_of_layout(call, "weight") if index == 0 else []
+            yield from (Take(name, weight.bytes, _CONTIGUOUS) for name in turned)
             yield from _planned("workspace", workspace)
-    if call.outputs[2] is not None and call.is_new[2]:
+            yield from map(Drop, turned)
+    if len(call.outputs) > 2 and call.outputs[2] is not None and call.is_new[2]:
         yield Out(2)
         yield from reduced(call, y, {dim for dim in range(len(y.sizes)) if dim != 1}, max(4, y.item_bytes))
-    yield from _dropped_like(x, "input")
-    yield from _dropped_like(y, "gradient")
+    yield from map(Drop, reversed(copies))
 
 
 def _planned(key: str, byte_count: int) -> Iterator[Step]:
@@ -510,15 +515,16 @@ def _planned(key: str, byte_count: int) -> Iterator[Step]:
         yield Drop(key)
 
 
-def _copied_like(shape: Shape, key: str) -> Iterator[Step]:
-    """What is laid out neither way is copied before cuDNN is called."""
-    if not (shape.is_contiguous or shape.is_channels_last):
-        yield Take(key, shape.bytes, _CONTIGUOUS)
+def _lies_last(shape: Shape) -> bool:
+    """Whether a tensor has its channels last, and could not as well have them first."""
+    return shape.is_channels_last and not shape.is_contiguous
 
 
-def _dropped_like(shape: Shape, key: str) -> Iterator[Step]:
-    if not (shape.is_contiguous or shape.is_channels_last):
-        yield Drop(key)
+def _copies_of_layout(call: Call, *names: str) -> list[str]:
+    """Arguments that are copied: all have channels last where input or weight has, or first (Convolution.cpp)."""
+    is_last = _lies_last(call.tensor("input")) or _lies_last(call.tensor("weight"))
+    shapes = {name: call.tensor(name) for name in names}
+    return [name for name, shape in shapes.items() if not (shape.is_channels_last if is_last else shape.is_contiguous)]
 
 
 def _is_pointwise(call: Call, weight: Shape) -> bool:
@@ -528,9 +534,13 @@ def _is_pointwise(call: Call, weight: Shape) -> bool:
 
 def _converts(call: Call, x: Shape, weight: Shape) -> bool:
     """Whether tensors are converted at all: not in depthwise kernels, nor where channels are last already."""
-    is_depthwise = call.arguments["groups"] > 1 and weight.sizes[1] == 1
     is_thin = x.sizes[1] < 4 and prod(weight.sizes[2:]) <= 9
-    return not (is_depthwise or is_thin or (x.is_channels_last and not x.is_contiguous))
+    return not (_is_depthwise(call, weight) or is_thin or _lies_last(x) or _lies_last(weight))
+
+
+def _is_depthwise(call: Call, weight: Shape) -> bool:
+    """Whether every channel is by itself."""
+    return call.arguments["groups"] > 1 and weight.sizes[1] == 1
 
 
 def _padded(shape: Shape) -> int:
@@ -551,6 +561,8 @@ def _forward_workspace(call: Call, x: Shape, weight: Shape, y: Shape) -> int:
 
 def _weight_workspace(call: Call, x: Shape, weight: Shape, y: Shape) -> int:
     """Beside what is converted, partial sums of as many tiles as there are multiprocessors."""
+    if _is_depthwise(call, weight) and _lies_last(x):
+        return _DEPTHWISE_COPIES * (x.bytes + y.bytes) + _DEPTHWISE_MARGIN
     if not _converts(call, x, weight):
         return 0
     by_batch = x.sizes[0] * weight.bytes
