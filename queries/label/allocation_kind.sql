@@ -18,7 +18,7 @@
 --   autograd_node: the innermost autograd node running
 --   operator: the innermost aten operator that does more than make room
 --   loaded_as: see allocation_life.module_part
---   module_part: parameter or buffer, for a module that is moved: told by the line of torch's Module._apply, and by loaded_as where no stack does
+--   module_part: parameter or buffer, for a module that is moved told by the line of torch's Module._apply; else loaded_as
 --   allocation_count: allocations of this kind
 --   rule_id: the rule that wins it, see bucket_rule
 with kind as (

@@ -1,7 +1,7 @@
 -- One allocation's life as bucket rules see it: where it began, where it ended, and what it has the size of.
 -- layer: label
 -- grain: allocation_id
--- reads: allocation, allocation_tensor, stack, stack_label, load_part
+-- reads: allocation, allocation_tensor, stack, stack_label, load_part, built_part
 -- stored: yes
 --   allocation_id: the allocation
 --   device: the device
@@ -14,7 +14,7 @@
 --   is_twin_lifetime: whether free_phase and lifetime are those of its twin, the same allocation in another step
 --   size_like: loss, where it has the bytes of the largest allocation of a loss in some step; workspace, where it has the bytes of a cuBLAS workspace, no telling stack, and no like in its phase; summand, where it is alive when the engine adds up two gradients of its bytes, and the last such to be born; parameter_set, where its stack made and kept as many as the model has parameters, of the same bytes each
 --   tensor_role: parameter, buffer, gradient or optimizer_state, where the recorder's roll names it
---   module_part: parameter or buffer, where the stack of a load tells nothing and others do, see load_part
+--   module_part: parameter, buffer or copy, where its stack tells nothing and other allocations do, see load_part and built_part
 with recorder as (
     -- below context="all" a free carries its allocation's stack, which tells nothing about the free
     select
@@ -244,7 +244,7 @@ select
         when parameter_set.stack_id is not null and lived.lifetime = 'kept' then 'parameter_set'
     end as size_like,
     allocation_tensor.role as tensor_role,
-    load_part.module_part
+    coalesce(load_part.module_part, built_part.built_as) as module_part
 from lived
 inner join recorder on lived.device = recorder.device
 left join twin on lived.allocation_id = twin.allocation_id
@@ -252,6 +252,7 @@ left join loss_size on lived.device = loss_size.device and lived.requested_bytes
 left join workspace_size on lived.allocation_id = workspace_size.allocation_id
 left join summand on lived.allocation_id = summand.allocation_id
 left join parameter_set on lived.device = parameter_set.device and lived.stack_id = parameter_set.stack_id
+left join built_part on lived.allocation_id = built_part.allocation_id
 left join load_part on lived.allocation_id = load_part.allocation_id
 left join allocation_tensor on lived.allocation_id = allocation_tensor.allocation_id
 order by lived.allocation_id

@@ -21,16 +21,17 @@ with listed as (
         ('forward_temporary', 9, true, 'born and freed in the forward'),
         ('backward_temporary', 10, true, 'born and freed in the backward'),
         ('autocast_cast', 11, true, 'copies of weights in the lower precision that autocast keeps'),
-        ('library_workspace', 12, true, 'scratch memory of cuBLAS, cublasLt and cuDNN'),
-        ('communication', 13, true, 'buffers through which ranks exchange gradients and parameters'),
-        ('kv_cache', 14, true, 'keys and values kept for the next token'),
-        ('input', 15, true, 'batches of data'),
-        ('autotune', 16, true, 'trial runs that choose a kernel'),
-        ('before_recording', 17, true, 'older than the recording: the file does not say who asked'),
-        ('unattributed', 18, true, 'no rule explains it'),
-        ('block_slack', 19, false, 'bytes of the blocks above beyond what was asked for: rounding, and blocks handed out unsplit'),
-        ('pending_free', 20, false, 'freed by the program, kept until another stream is done with it'),
-        ('cached', 21, false, 'free inside segments: reserved from the device, held by nothing')
+        ('weight_copy', 12, true, 'copies of the weights that the program keeps, such as running averages'),
+        ('library_workspace', 13, true, 'scratch memory of cuBLAS, cublasLt and cuDNN'),
+        ('communication', 14, true, 'buffers through which ranks exchange gradients and parameters'),
+        ('kv_cache', 15, true, 'keys and values kept for the next token'),
+        ('input', 16, true, 'batches of data'),
+        ('autotune', 17, true, 'trial runs that choose a kernel'),
+        ('before_recording', 18, true, 'older than the recording: the file does not say who asked'),
+        ('unattributed', 19, true, 'no rule explains it'),
+        ('block_slack', 20, false, 'bytes of the blocks above beyond what was asked for: rounding, and blocks handed out unsplit'),
+        ('pending_free', 21, false, 'freed by the program, kept until another stream is done with it'),
+        ('cached', 22, false, 'free inside segments: reserved from the device, held by nothing')
     ) as listed (bucket, bucket_order, is_allocation, meaning)
 ),
 
@@ -47,7 +48,7 @@ further as (
 every_bucket as (
     select bucket, bucket_order as first_order, is_allocation, meaning from listed
     union all
-    select bucket, 16.5 as first_order, true as is_allocation, meaning from further
+    select bucket, 17.5 as first_order, true as is_allocation, meaning from further
 )
 
 select

@@ -25,10 +25,12 @@ from (
     ('module_convert', 'module_convert', '^(convert|<lambda>)$', '(^|/)torch/nn/modules/module\.py$', 'a module is moved to the device or to a dtype'),
     ('module_apply', 'module_apply', '^(_apply|_apply_to_param)$', '(^|/)torch/nn/modules/module\.py$', 'something is done to every tensor of a module'),
     ('module_init', 'module_init', '^(__init__|reset_parameters|_init_weights|from_pretrained|load_state_dict|_load_from_state_dict)$', '(^|/)(torch/nn/modules/|transformers/|torchvision/|timm/|diffusers/)', 'a module is built'),
+    ('deepcopy', 'deepcopy', '^(deepcopy|_deepcopy_\w+|__deepcopy__)$', '(^|/)(copy|torch/_tensor|torch/nn/parameter)\.py$', 'the program copies a module or a tensor whole'),
     ('fsdp_shard', 'module_shard', '^(_init_sharded_param|_init_flat_param\w*|flatten_tensors_into_flat_param|_shard_parameters|init_dtype_attrs)$', '(^|/)torch/distributed/', 'FSDP makes the shard that it keeps of a parameter'),
     ('state_load', 'module_init', '^(load|_load|load_file|load_checkpoint)$', '(^|/)(torch/serialization|safetensors/torch)\.py$', 'weights are read'),
     -- optimizers
-    ('optimizer_file', 'optimizer', null, '(^|/)torch/optim/[^/]+\.py$', 'an optimizer of torch is running'),
+    -- all but swa_utils.py, which keeps averages and no state
+    ('optimizer_file', 'optimizer', null, '(^|/)torch/optim/([^s/]|s[^w/])[^/]*\.py$', 'an optimizer of torch is running'),
     ('foreach_cpp', 'foreach', '^at::_ops::_foreach_', null, 'one operator over a list of tensors'),
     ('foreach_python', 'foreach', '^_multi_tensor_', '(^|/)torch/optim/', 'an optimizer works on lists of tensors'),
     ('optimizer_other', 'optimizer', '^(step|_step|update|_init_group|_init_state)$', '(?i)(^|/)[^/]*optim[^/]*(\.py$|/)', 'an optimizer of another package is running'),

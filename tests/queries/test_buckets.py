@@ -165,6 +165,7 @@ CASES = [
         "load",
         stack=(EMPTY, "at::_ops::empty_memory_format::call(long)", "torch/nn/modules/linear.py:106 __init__"),
     ),
+    Case("module_copied", "parameter", "load", stack=(EMPTY, "/usr/lib/python3.11/copy.py:153 deepcopy", USER)),
     Case(
         "module_filled",
         "buffer",
@@ -281,7 +282,14 @@ CASES = [
     Case("unattributed", "unattributed", "nowhere"),
 ]
 
-TOLD_BY_OTHERS = {"summand", "loaded_buffer", "kept_beside_parameters"}
+TOLD_BY_OTHERS = {
+    "summand",
+    "built_parameter",
+    "built_buffer",
+    "weight_copy",
+    "kept_beside_parameters",
+    "given_to_forward",
+}
 """Rules that rest on other allocations than the one they label; each has a test of its own below."""
 
 
@@ -452,19 +460,22 @@ def test_the_second_of_two_gradients_that_the_engine_adds_up_is_in_flight(given:
 
 
 @pytest.mark.parametrize(
-    ("states", "rule"),
+    ("states", "expected"),
     [
-        (["1024", "1024", "512", "512"], "loaded_buffer"),  # Adam: two for each parameter, in the order of parameters
-        (["1024", "512"], "loaded_buffer"),  # momentum: one
+        (
+            ["1024", "1024", "512", "512"],
+            "built_parameter built_buffer built_parameter",
+        ),  # Adam: two for each parameter, in the order of parameters
+        (["1024", "512"], "built_parameter built_buffer built_parameter"),  # momentum: one
         (
             ["512", "512", "1024", "1024"],
-            "loaded",
+            "loaded loaded built_parameter",
         ),  # groups in another order: sizes alone cannot tell, and claim nothing
-        ([], "loaded"),  # plain SGD
+        ([], "loaded loaded built_parameter"),  # plain SGD
     ],
 )
 def test_without_stacks_a_buffer_is_what_gets_no_gradient_and_no_state(
-    given: Given, states: list[str], rule: str
+    given: Given, states: list[str], expected: str
 ) -> None:
     """Loaded: a weight of 1,024 bytes, a buffer of 1,024 bytes, a bias of 512; two gradients.
 
@@ -500,7 +511,7 @@ def test_without_stacks_a_buffer_is_what_gets_no_gradient_and_no_state(
         ),
     )
     found = warehouse.rows("select rule_id from allocation_bucket where birth_event_ix < 3 order by birth_event_ix")
-    assert [row["rule_id"] for row in found] == ["loaded", rule, "loaded"]
+    assert " ".join(row["rule_id"] for row in found) == expected
 
 
 def test_a_weight_of_a_workspaces_size_is_a_weight(given: Given) -> None:
@@ -548,3 +559,72 @@ def test_what_a_line_keeps_one_of_for_each_parameter_is_optimizer_state(
     )
     found = warehouse.rows("select rule_id from allocation_bucket where birth_event_ix > 2")
     assert {row["rule_id"] for row in found} == {rule}
+
+
+VIT = "/home/someone/vit.py:{} __init__"
+LINEAR = "torch/nn/modules/linear.py:106 __init__"
+ZEROS = "at::_ops::zeros::call(x)"
+COPY = "/usr/lib/python3.11/copy.py:153 deepcopy"
+
+
+@pytest.mark.parametrize(
+    ("gradients", "expected"),
+    [
+        # made on the device, with an average of the weights beside it
+        (
+            [2048, 512, 1024],
+            "module_built built_parameter built_buffer weight_copy weight_copy built_parameter built_buffer",
+        ),
+        # the copies are layers
+        (
+            [2048, 512, 1024, 2048, 512],
+            "module_built built_parameter built_buffer built_parameter built_parameter built_parameter built_buffer",
+        ),
+        # nothing is trained, and what nothing tells is not guessed
+        ([], "module_built unattributed unattributed module_copied module_copied unattributed unattributed"),
+    ],
+)
+def test_what_gradients_account_for_is_a_parameter_whoever_made_it(
+    given: Given, gradients: list[int], expected: str
+) -> None:
+    """Before the first forward: a weight, a token and a scale of constructors, copies of two, a file's tensors.
+
+    events   0-6 made   7 forward   then gradients, kept until the end
+    """
+    made = [(2048, 0), (512, 1), (768, 2), (2048, 3), (512, 3), (1024, 4), (640, 4)]
+    lines = [f"alloc {0x1000 * (index + 1):#x} {size} {stack}" for index, (size, stack) in enumerate(made)]
+    lines += ["alloc 0x20000 256 5"]
+    lines += [f"alloc {0x30000 + 0x1000 * index:#x} {size} 6" for index, size in enumerate(gradients)]
+    warehouse = given(
+        device=[rows.device(len(lines))],
+        trace_event=rows.events(*lines),
+        placement=rows.placements(
+            *(f"{line.split()[1]} {line.split()[2]} 2048 {index} - - {line[-1]}" for index, line in enumerate(lines))
+        ),
+        replay=[{"device": 0}],
+        **rows.stacks(
+            [EMPTY, LINEAR, VIT.format(10), USER],
+            [EMPTY, ZEROS, VIT.format(11), USER],
+            [EMPTY, ZEROS, VIT.format(12), USER],
+            [EMPTY, "at::_ops::clone::call(x)", COPY, USER],
+            [EMPTY, "/home/someone/train.py:20 load", USER],
+            [EMPTY, CALL, USER],
+            [EMPTY, NODE, ENGINE],
+        ),
+    )
+    found = warehouse.rows("select rule_id from allocation_bucket where birth_event_ix < 7 order by birth_event_ix")
+    assert " ".join(row["rule_id"] for row in found) == expected
+
+
+def test_what_a_forward_without_a_backward_lets_go_was_given_to_it(given: Given) -> None:
+    warehouse = given(
+        device=[rows.device(4)],
+        trace_event=rows.events(
+            "alloc 0x1000 512 0", "alloc 0x2000 512 1", "free_requested 0x1000 512 1", "free_completed 0x1000 512 1"
+        ),
+        placement=rows.placements("0x1000 512 512 0 2 3 0 1", "0x2000 512 512 1 - - 1"),
+        replay=[{"device": 0}],
+        **rows.stacks([EMPTY, USER], [EMPTY, CALL, USER]),
+    )
+    found = warehouse.rows("select bucket, rule_id from allocation_bucket where birth_event_ix = 0")
+    assert found == [{"bucket": "input", "rule_id": "given_to_forward"}]

@@ -13,6 +13,7 @@ from tracekit.warehouse import Warehouse
 Given = Callable[..., Warehouse]
 
 EMPTY = "at::detail::empty_cuda(c10::ArrayRef<long>)"
+MAIN = "/train.py:5 main"
 CALL = "torch/nn/modules/module.py:1779 _call_impl"
 ENGINE = "torch::autograd::Engine::evaluate_function(std::shared_ptr<GraphTask>&)"
 
@@ -69,6 +70,12 @@ def test_a_frame_is_the_users_own_or_says_whose_it_is(given: Given, file: str, o
         ([EMPTY, "/var/torchinductor_me/kb/ckbf.py:12 call"], {"library": "inductor"}),
         ([EMPTY, "site-packages/torch/optim/adam.py:240 step"], {"phase": "optimizer"}),
         ([EMPTY, "site-packages/torch/optim/optimizer.py:1000 zero_grad"], {"phase": "zero_grad"}),
+        ([EMPTY, "site-packages/torch/optim/sgd.py:240 step"], {"phase": "optimizer"}),
+        ([EMPTY, "site-packages/torch/optim/sparse_adam.py:40 step"], {"phase": "optimizer"}),
+        (
+            [EMPTY, "lib/python3.11/copy.py:153 deepcopy", "site-packages/torch/optim/swa_utils.py:240 __init__", MAIN],
+            {"phase": "unplaced", "roles": ["deepcopy", "tensor"]},
+        ),
     ],
 )  # fmt: skip
 def test_a_stack_tells_who_asked_and_when(given: Given, stack: list[str], expected: dict[str, Any]) -> None:

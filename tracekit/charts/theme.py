@@ -23,6 +23,7 @@ BUCKET_COLOURS = {
     "forward_temporary": "#6fa246",
     "backward_temporary": "#9a5500",
     "autocast_cast": "#3e8a90",
+    "weight_copy": "#845ce8",
     "library_workspace": "#846a54",
     "communication": "#b72972",
     "kv_cache": "#00a59d",

@@ -33,7 +33,7 @@ MOST_GROWN = 2
 
 _SAME_AT_ANY_SIZE = frozenset(
     ("parameter", "buffer", "gradient", "gradient_in_flight", "optimizer_state", "optimizer_temporary",
-     "library_workspace", "before_recording")
+     "weight_copy", "library_workspace", "before_recording")
 )  # fmt: skip
 """Buckets whose sizes the model and the optimizer make, not the data."""
 

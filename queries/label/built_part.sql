@@ -1,0 +1,194 @@
+-- One allocation that was kept from before the first step on and that no module's move explains, and what it became: a
+-- parameter where the backward makes more gradients of its bytes than other parameters account for; else a buffer where
+-- a module's constructor or the line that made parameters made it too, and a copy where it was copied.
+-- layer: label
+-- grain: allocation_id
+-- reads: allocation, stack_label, stack_frame, frame, frame_label
+--   allocation_id: the allocation
+--   built_as: parameter, buffer or copy; null where the recording cannot tell
+with worked as (
+    select
+        allocation.device,
+        max(allocation.birth_event_ix) filter (where allocation.phase in ('forward', 'backward', 'optimizer')) as last_event_ix,
+        min(allocation.step) as first_step,
+        bool_or(list_contains(stack_label.roles, 'module_call')) as has_modules
+    from allocation
+    inner join stack_label on allocation.stack_id = stack_label.stack_id
+    group by allocation.device
+),
+
+-- what lives until the work is done; the program may let go of everything after it
+kept as (
+    select
+        allocation.device,
+        allocation.allocation_id,
+        allocation.requested_bytes,
+        allocation.stack_id,
+        stack_label.roles,
+        stack_label.operator,
+        stack_label.apply_line
+    from allocation
+    inner join worked on allocation.device = worked.device
+    inner join stack_label on allocation.stack_id = stack_label.stack_id
+    where
+        allocation.birth_event_ix is not null
+        -- a program without modules has its weights in what looks like its first forward
+        and (
+            allocation.step is null or list_contains(stack_label.roles, 'deepcopy')
+            or (not worked.has_modules and allocation.step = worked.first_step)
+        )
+        and coalesce(allocation.free_requested_event_ix > worked.last_event_ix, true)
+        and allocation.phase in ('load', 'data', 'forward', 'zero_grad', 'other')
+        and (stack_label.has_python or stack_label.has_cpp)
+        and not list_has_any(
+            stack_label.roles,
+            [
+                'module_shard', 'optimizer', 'optimizer_init', 'cublas_workspace', 'cublaslt_workspace', 'cudnn', 'communication',
+                'ddp_bucket', 'fsdp_buffer', 'nccl', 'autotune', 'kv_cache', 'loss', 'engine', 'module_call'
+            ]
+        )
+),
+
+-- torch's Module._apply treats parameters before buffers, on a lower line
+moved_parameter as (
+    select
+        device,
+        requested_bytes
+    from kept
+    where list_contains(roles, 'module_convert')
+    qualify apply_line = min(apply_line) over (partition by device)
+),
+
+-- torch's own modules make parameters without filling them
+made_parameter as (
+    select
+        device,
+        requested_bytes
+    from kept
+    where
+        list_contains(roles, 'module_init') and not list_contains(roles, 'module_convert')
+        and not regexp_full_match(coalesce(operator, ''), '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*')
+),
+
+known as (
+    select
+        device,
+        requested_bytes,
+        count(*) as parameter_count
+    from (
+        select device, requested_bytes from moved_parameter
+        union all
+        select device, requested_bytes from made_parameter
+    )
+    group by device, requested_bytes
+),
+
+-- the rest: made by the program's own lines, filled in a module's constructor as buffers and some parameters are, or copied
+open_end as (
+    select
+        device,
+        allocation_id,
+        requested_bytes,
+        stack_id,
+        list_contains(roles, 'module_init') as is_in_constructor,
+        list_contains(roles, 'deepcopy') as is_copied
+    from kept
+    where
+        not list_contains(roles, 'module_convert')
+        and (
+            not list_contains(roles, 'module_init')
+            or regexp_full_match(coalesce(operator, ''), '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*')
+        )
+),
+
+open_size as (
+    select
+        device,
+        requested_bytes,
+        count(*) filter (where not is_copied) as made_count,
+        count(*) filter (where is_copied) as copied_count
+    from open_end
+    group by device, requested_bytes
+),
+
+gradient as (
+    select
+        device,
+        step,
+        requested_bytes,
+        count(*) as gradient_count
+    from allocation
+    where
+        phase = 'backward' and (free_phase is distinct from 'backward' or free_step is distinct from step)
+        and requested_bytes in (select open_size.requested_bytes from open_size)
+    group by device, step, requested_bytes
+),
+
+trained as (
+    select
+        device,
+        requested_bytes,
+        max(gradient_count) as gradient_count
+    from gradient
+    group by device, requested_bytes
+),
+
+-- gradients that no known parameter accounts for are of what was made, and only then of what was copied: layers are
+-- copied too
+sized as (
+    select
+        open_size.device,
+        open_size.requested_bytes,
+        open_size.made_count,
+        open_size.copied_count,
+        coalesce(trained.gradient_count, 0) - coalesce(known.parameter_count, 0) as missing_count
+    from open_size
+    left join trained on open_size.device = trained.device and open_size.requested_bytes = trained.requested_bytes
+    left join known on open_size.device = known.device and open_size.requested_bytes = known.requested_bytes
+    where open_size.device in (select allocation.device from allocation where allocation.phase = 'backward')
+),
+
+judged as (
+    select
+        open_end.*,
+        case
+            when open_end.is_copied and sized.missing_count >= sized.made_count + sized.copied_count then 'parameter'
+            when open_end.is_copied and sized.missing_count <= sized.made_count then 'copy'
+            when not open_end.is_copied and sized.missing_count >= sized.made_count then 'parameter'
+            when not open_end.is_copied and sized.missing_count <= 0 then 'untrained'
+        end as verdict
+    from open_end
+    inner join sized on open_end.device = sized.device and open_end.requested_bytes = sized.requested_bytes
+),
+
+-- a constructor of the program's own modules: one that calls constructors of torch's
+constructor as (
+    select distinct frame_label.file
+    from stack_label
+    inner join stack_frame on stack_label.stack_id = stack_frame.stack_id
+    inner join frame on stack_frame.frame_id = frame.frame_id
+    inner join frame_label on stack_frame.frame_id = frame_label.frame_id
+    where list_contains(stack_label.roles, 'module_init') and frame_label.origin = 'user' and frame.name = '__init__'
+),
+
+constructed as (
+    select distinct stack_frame.stack_id
+    from stack_frame
+    inner join frame on stack_frame.frame_id = frame.frame_id
+    inner join frame_label on stack_frame.frame_id = frame_label.frame_id
+    inner join constructor on frame_label.file = constructor.file
+    where frame.name = '__init__'
+)
+
+select
+    allocation_id,
+    case
+        when verdict <> 'untrained' then verdict
+        when
+            is_in_constructor
+            or stack_id in (select constructed.stack_id from constructed)
+            or stack_id in (select beside.stack_id from judged as beside where beside.verdict = 'parameter')
+            then 'buffer'
+    end as built_as
+from judged
+order by allocation_id
