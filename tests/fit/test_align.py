@@ -78,6 +78,14 @@ def test_a_pair_that_makes_no_sense_is_no_pair() -> None:
     assert align(("a1b", "a2b"), ("axb", "axb"), lambda _, __: -MATCHED - 1) == [(0, 0), (2, 2)]
 
 
+def test_a_long_sequence_may_differ_often() -> None:
+    # every step of a hundred items has one more in the second, so that there are more differences than a block may have
+    first = [item for _ in range(3_000) for item in range(100)]
+    second = [item for step in range(3_000) for item in (*range(100), -step - 1)]
+    pairs = align((first, second), (first, second), none)
+    assert pairs == [(at, at + at // 100) for at in range(len(first))]
+
+
 def test_sequences_that_have_little_in_common_are_not_matched() -> None:
     strangers = (range(1_500), range(1_500, 3_000))
     assert align(strangers, strangers, none) is None

@@ -18,7 +18,10 @@ MATCHED = 4
 """What a match is worth by itself, on the scale of `Sense`."""
 
 MOST_DIFFERENCES = 2_000
-"""Items without a partner beyond which two sequences are called different; the work grows with the square of them."""
+"""Items without a partner in a block beyond which sequences are called different; work grows with their square."""
+
+BLOCK = 20_000
+"""Items that are matched at a time; of a block the first half is kept, and the next begins where that ends."""
 
 REACH = 32
 """Matches away from an item without a partner, up to which a doubtful match is undone and made anew."""
@@ -48,7 +51,7 @@ def align(
         is_doubtful: asked of two items with equal fine tokens, whether they may be of two kinds all the same.
 
     Returns:
-        Pairs of positions, ascending in both; None where more than `MOST_DIFFERENCES` items have no partner.
+        Pairs of positions, ascending in both; None where more than `MOST_DIFFERENCES` items of a block have no partner.
     """
     ours, theirs = _numbered(*fine)
     anchors = _fewest_unmatched(ours, theirs)
@@ -105,6 +108,23 @@ def _in_gap(ours: range, theirs: range, first: Sequence[int], second: Sequence[i
 
 
 def _fewest_unmatched(first: Sequence[int], second: Sequence[int]) -> list[Pair] | None:
+    """The matching that leaves the fewest items, block by block; None where a block leaves too many."""
+    pairs: list[Pair] = []
+    at, other = 0, 0
+    while at < len(first) and other < len(second):
+        found = _in_block(first[at : at + BLOCK], second[other : other + BLOCK])
+        is_last = at + BLOCK >= len(first) and other + BLOCK >= len(second)
+        kept = found if is_last else [pair for pair in found or () if max(pair) < BLOCK // 2]
+        if found is None or (not kept and not is_last):
+            return None
+        pairs += [(at + one, other + two) for one, two in kept or ()]
+        if is_last:
+            break
+        at, other = pairs[-1][0] + 1, pairs[-1][1] + 1
+    return pairs
+
+
+def _in_block(first: Sequence[int], second: Sequence[int]) -> list[Pair] | None:
     """A longest common subsequence, after E. W. Myers, "An O(ND) difference algorithm and its variations" (1986)."""
     begin = 0
     shorter = min(len(first), len(second))
