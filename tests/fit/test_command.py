@@ -37,6 +37,15 @@ def test_a_line_a_value_and_the_largest(words: list[str]) -> None:
     assert done.stderr == ""
 
 
+def test_how_far_a_value_is_from_the_recordings_and_on_which_side(words: list[str]) -> None:
+    done = run("fit", *words, "--at", "1", "3", "10")
+    told = {line.split()[0]: line for line in done.stdout.splitlines()[2:7]}
+    assert "predicted, 2 x below" in told["1"]
+    assert "predicted   " in told["3"]
+    assert "predicted, 2.5 x beyond" in told["10"]
+    assert "- 1: below the recordings, where kernels may take other ways" in done.stdout
+
+
 def test_csv_has_exact_bytes(words: list[str]) -> None:
     done = run("fit", *words, "--at", "10", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(done.stdout)))

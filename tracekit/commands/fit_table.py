@@ -84,7 +84,8 @@ def _kind(point: Row) -> str:
     if point["kind"] == "measured":
         return "measured"
     ratio = point["extrapolation"]
-    return "predicted" if ratio == 1 else f"predicted, {ratio:.3g} x beyond"
+    where = "below" if point["is_below"] else "beyond"
+    return "predicted" if ratio == 1 else f"predicted, {ratio:.3g} x {where}"
 
 
 def _setter(asked: Row) -> str:

@@ -73,6 +73,7 @@ def point(fitted: Fitted, one: Answer) -> Row:
         "run_count": one.run_count,
         "fitting_run_count": one.fit_count,
         "extrapolation": extrapolation(fitted.model, one.point),
+        "is_below": is_below(fitted.model, one.point),
     }
 
 
