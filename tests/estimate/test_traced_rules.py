@@ -385,3 +385,59 @@ def test_torch_does_not_import_its_compiler(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+ATTENTION = """
+    def build(device, width=64, kernel=None, dtype="bfloat16", masked=False):
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        from torch.nn.functional import scaled_dot_product_attention as attend
+        import contextlib
+        heads = 8
+        model = nn.Linear(32, 3 * heads * width).to(device, getattr(torch, dtype))
+        def step():
+            x = model(torch.randn(2, 16, 32, device=device, dtype=getattr(torch, dtype)))
+            query, key, value = (one.view(2, 16, heads, width).transpose(1, 2) for one in x.chunk(3, -1))
+            mask = torch.ones(16, 16, dtype=torch.bool, device=device).tril() if masked else None
+            with sdpa_kernel(getattr(SDPBackend, kernel)) if kernel else contextlib.nullcontext():
+                attend(query, key, value, attn_mask=mask).sum().backward()
+        return model, None, step
+"""
+
+
+# what sdp_utils.cpp and recordings have a Hopper choose, and the kernel's name in the stacks
+@pytest.mark.parametrize(
+    ("arguments", "kernel_name"),
+    [
+        ({}, "_scaled_dot_product_cudnn_attention"),
+        ({"masked": True}, "_scaled_dot_product_cudnn_attention"),
+        ({"kernel": "FLASH_ATTENTION"}, "_scaled_dot_product_flash_attention"),
+        ({"width": 12}, "_scaled_dot_product_flash_attention"),
+        ({"width": 256}, "_scaled_dot_product_flash_attention"),
+        ({"dtype": "float32"}, "_scaled_dot_product_efficient_attention"),
+        ({"kernel": "EFFICIENT_ATTENTION"}, "_scaled_dot_product_efficient_attention"),
+        ({"kernel": "MATH"}, None),
+        ({"dtype": "float32", "width": 6}, None),
+    ],
+)
+def test_attention_takes_the_kernel_that_a_gpu_would(
+    tmp_path: Path, arguments: dict[str, script.Value], kernel_name: str | None
+) -> None:
+    need_torch()
+    path = tmp_path / "train.py"
+    path.write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(ATTENTION))
+    tape = answer.estimate(answer.load(f"{path}:build"), arguments, conditions(), lambda _: None).tape
+    called = {name for name, _, _ in tape.frames if "_scaled_dot_product" in name and "backward" not in name}
+    assert called == (set() if kernel_name is None else {f"at::_ops::{kernel_name}::call(...)"})
+
+
+def test_sequences_of_several_lengths_are_named(trace: Traced) -> None:
+    body = """
+    def build(device):
+        model = nn.LSTM(16, 32, batch_first=True).to(device)
+        def step():
+            lengths = torch.tensor([10, 8, 5])
+            packed = nn.utils.rnn.pack_padded_sequence(torch.randn(3, 10, 16, device=device), lengths, batch_first=True)
+            model(packed)[0].data.sum().backward()
+        return model, None, step
+    """
+    assert "aten.lstm.data by cuDNN" in trace(body).tape.unknown

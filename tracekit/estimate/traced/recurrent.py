@@ -24,6 +24,7 @@ def register(library: Any, tracer: Tracer) -> None:
     """Have recurrent layers go to cuDNN, and say what that returns."""
     for name, mode in _MODES.items():
         library.impl(f"{name}.input", _route(name, mode, tracer), "AutogradMeta")
+        library.impl(f"{name}.data", _packed(getattr(aten, name).data, tracer), "AutogradMeta")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
         library.impl("_cudnn_rnn", _forward, "Meta")
@@ -87,6 +88,16 @@ def _route(name: str, mode: int, tracer: Tracer) -> Callable[..., Any]:
             *(batch_first, dropout, train, bidirectional, [], None),
         )
         return (output, hy, cy) if name == "lstm" else (output, hy)
+
+    return call
+
+
+def _packed(operator: Any, tracer: Tracer) -> Callable[..., Any]:
+    """Sequences of several lengths go step by step, and are named: what cuDNN does with them is not known here."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        tracer.tape.unknown[f"{operator} by cuDNN"] += 1
+        return operator.decompose(*args, **kwargs)
 
     return call
 

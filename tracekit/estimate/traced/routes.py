@@ -87,25 +87,36 @@ def _attention(
     if mask is not None and mask.dtype is torch.bool:
         mask = torch.where(mask, 0.0, float("-inf")).to(query.dtype)
     needs_sums = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))
-    is_half = query.dtype in (torch.float16, torch.bfloat16)
+    is_half = query.dtype in _HALVES
     is_four = query.dim() == key.dim() == value.dim() == 4
     width = query.shape[-1]
     is_dense = all(one.stride(-1) == 1 for one in (query, key, value, *([] if mask is None else [mask])))
-    if not is_four or not is_dense or width % 4:
-        return _plain_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
-    if is_half and tracer.card.major in (9, 10) and width % 8 == 0 and width <= 128:
-        return aten._scaled_dot_product_cudnn_attention.default(
-            query, key, value, mask, needs_sums, dropout_p, is_causal, False, scale=scale
+    may = torch.backends.cuda
+    if is_four and is_dense and is_half:
+        if may.cudnn_sdp_enabled() and tracer.card.major in (9, 10) and width % 8 == 0 and width <= 128:
+            return aten._scaled_dot_product_cudnn_attention.default(
+                query, key, value, mask, needs_sums, dropout_p, is_causal, False, scale=scale
+            )[0]
+        if may.flash_sdp_enabled() and tracer.card.major >= 8 and mask is None and width <= 256:
+            return _flash_attention(query, key, value, dropout_p, is_causal, scale)
+    is_grouped = enable_gqa and key.shape[1] != query.shape[1]
+    is_aligned = is_four and is_dense and width % (8 if is_half else 4) == 0
+    if is_aligned and not is_grouped and may.mem_efficient_sdp_enabled():
+        return aten._scaled_dot_product_efficient_attention.default(
+            query, key, value, mask, needs_sums, dropout_p, is_causal, scale=scale
         )[0]
-    if is_half and tracer.card.major >= 8 and mask is None and width <= 256 and width % 8 == 0:
-        return aten._scaled_dot_product_flash_attention.default(
-            query, key, value, dropout_p, is_causal, False, scale=scale
-        )[0]
-    if enable_gqa and key.shape[1] != query.shape[1]:
-        return _plain_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
-    return aten._scaled_dot_product_efficient_attention.default(
-        query, key, value, mask, needs_sums, dropout_p, is_causal, scale=scale
+    return _plain_attention(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _flash_attention(query: Any, key: Any, value: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Any:
+    """Heads whose width is no multiple of eight are filled up to one, and the output is cut (attention.cpp)."""
+    width = query.shape[-1]
+    if width % 8:
+        query, key, value = (aten.constant_pad_nd.default(one, [0, -width % 8], 0.0) for one in (query, key, value))
+    made = aten._scaled_dot_product_flash_attention.default(
+        query, key, value, dropout_p, is_causal, False, scale=width**-0.5 if scale is None else scale
     )[0]
+    return made[..., :width] if width % 8 else made
 
 
 def _plain_attention(

@@ -202,6 +202,9 @@ class Tracer(DispatchMode):
         if operator is aten.equal.default:
             return self._are_equal(*args)
         if operator in _SCALER:
+            self.assume(
+                "no gradient overflowed: a scaler skips the first steps otherwise, and optimizer state comes later"
+            )
             return args[0] if operator is aten._amp_update_scale_.default else None
         if any(not tensor.is_meta and tensor.dim() > 0 for tensor in given) and operator not in _COPIES:
             args, kwargs = on_meta(args), on_meta(kwargs)
@@ -533,7 +536,7 @@ _TWINS = frozenset(
 )
 _SCALER = frozenset([aten._amp_foreach_non_finite_check_and_unscale_.default, aten._amp_update_scale_.default])
 """What a gradient scaler does in place: nothing overflows here, and the scale stays."""
-_COPIES = frozenset([aten.copy_.default, aten._to_copy.default])
+_COPIES = frozenset([aten.copy_.default, aten._to_copy.default, aten._pack_padded_sequence.default])
 _MIXING = frozenset(
     ["copy", "to_copy", "foreach_copy", "index", "index_put", "index_put_impl", "set", "pack_padded_sequence"]
 )
