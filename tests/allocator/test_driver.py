@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations, pairwise
+from random import Random
 
 import hypothesis.strategies as st
 import pytest
@@ -90,3 +91,24 @@ def test_no_two_segments_overlap(recorded: list[int], asked: list[int]) -> None:
     taken = sorted((lay(size * 2 * MIB), size * 2 * MIB) for size in asked)
     for (address, size), (above, _) in pairwise(taken):
         assert address + size <= above
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 20)), max_size=30),
+    st.randoms(use_true_random=False),
+    st.lists(st.integers(1, 200), max_size=30),
+)
+def test_wherever_a_recording_had_its_segments_no_two_overlap(
+    recorded: list[tuple[int, int]], random: Random, asked: list[int]
+) -> None:
+    # segments with gaps between them, in any order of time
+    address = TOP
+    bases: list[tuple[int, int]] = []
+    for size, gap in recorded:
+        bases.append((size * 2 * MIB, address))
+        address += (size + gap) * 2 * MIB
+    random.shuffle(bases)
+    lay = as_driven(bases)
+    taken = sorted((lay(size * 2 * MIB), size * 2 * MIB) for size in asked)
+    for (begin, size), (above, _) in pairwise(taken):
+        assert begin + size <= above

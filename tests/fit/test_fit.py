@@ -200,6 +200,13 @@ def test_a_program_without_surprises_is_predicted_to_the_byte(record: Record) ->
     every_batch()
 
 
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 512), (512, 0)])
+def test_an_allocation_of_nothing_is_no_obstacle(record: Record, sizes: tuple[int, int]) -> None:
+    programs = [[*step(batch), alloc("nothing", size, "forward")] for batch, size in zip((2, 4), sizes, strict=True)]
+    model = fit.build(["batch"], [record(batch, lines) for batch, lines in zip((2, 4), programs, strict=True)])
+    assert fit.fit(model, fit.Conditions(), [(10,)]).answers[10,].fits
+
+
 def test_what_has_no_rule_is_also_taken_in_proportion_where_that_decides(record: Record) -> None:
     # the scratch memory of a library, 100 MiB and a bit at 2 and 100 MiB and another bit at 4: no rule in whole bytes
     def program(batch: int, scratch: int) -> list[Line]:

@@ -151,8 +151,13 @@ class _Driver:
             return any(region.begin <= hole.begin < region.end for region in seen.regions)
 
         left = [hole for born, hole in seen.left if born < position and not is_old(hole)]
-        self.holes = [*reversed(old), *left]
         chunks = [chunk for born, chunk in seen.reserved if born >= position and not is_old(chunk)]
+        taken = _merged(Hole(address, address + size) for size, address in self.bases[:position])
+        for hole in [*reversed(left), *old]:
+            free = _free(hole, taken)
+            self.holes[:0] = free
+            taken = _merged([*taken, *free])
+        chunks = [chunk for chunk in chunks if _free(chunk, taken) == [chunk]]
         lowest = min((address for _, address in self.bases), default=FIRST_ADDRESS)
         bottom = (lowest if lowest >= LOW else FIRST_ADDRESS) // CHUNK * CHUNK
         self.gaps = _merged([Hole(bottom, bottom), *chunks])
@@ -174,6 +179,15 @@ def _merged(pieces: Iterable[Hole]) -> list[Hole]:
         else:
             merged.append(Hole(begin, end))
     return merged
+
+
+def _free(piece: Hole, taken: list[Hole]) -> list[Hole]:
+    """What of a piece of addresses is not taken."""
+    pieces = [piece]
+    for one in taken:
+        if one.begin < piece.end and piece.begin < one.end:
+            pieces[-1:] = pieces[-1].without(*one) if pieces else []
+    return pieces
 
 
 def _whole(size: int) -> int:

@@ -185,7 +185,7 @@ def _refuse_others(source: Source, largest: Source) -> None:
         )
     ours, theirs = (_sizes_of("parameter", one) for one in (source, largest))
     differing = [pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]]
-    is_grown = len(ours) == len(theirs) and all(Fraction(large, small) in ratios for small, large in differing)
+    is_grown = len(ours) == len(theirs) and all(_is_explained(*pair, ratios) for pair in differing)
     if ours and theirs and differing and not (is_grown and len(differing) <= MOST_GROWN):
         raise TracekitError(
             f"the models differ: {sum(ours):,} bytes of parameters in {source.name}, {sum(theirs):,} in {largest.name}",
@@ -262,7 +262,7 @@ def _matched_by(source: Source, largest: Source, *, with_native: bool) -> Match 
         size, larger = ours.requested[ours.number[one]], theirs.requested[theirs.number[other]]
         if must_grow and larger < size:
             return -MATCHED - 1
-        if Fraction(larger, size) not in ratios:
+        if not _is_explained(size, larger, ratios):
             return 0
         stays = largest.bucket[theirs.number[other]] in _SAME_AT_ANY_SIZE
         return 2 if stays == (larger == size) else 1
@@ -300,6 +300,11 @@ def _ratios(point: Point, larger: Point) -> set[Fraction]:
         Fraction(rules.value_of(product, larger), rules.value_of(product, point))
         for product in rules.PRODUCTS[len(point)]
     }
+
+
+def _is_explained(size: int, larger: int, ratios: Set[Fraction]) -> bool:
+    """Whether one product makes one size of the other."""
+    return Fraction(larger, size) in ratios if size else not larger
 
 
 Tokens = list[tuple[Hashable, ...]]

@@ -199,7 +199,7 @@ def _nearest(points: Sequence[Point], sizes: Sequence[int], products: Sequence[P
         if slope is None or slope < 0:
             continue
         base = sizes[-1] - slope * values[-1]
-        error = max(abs(base + slope * value - size) / size for value, size in zip(values, sizes, strict=True))
+        error = max(abs(base + slope * value - size) / max(size, 1) for value, size in zip(values, sizes, strict=True))
         if best is None or error < best[0]:
             best = error, ((products[0], base), (product, slope))
     if best is None:
