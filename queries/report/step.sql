@@ -2,7 +2,7 @@
 -- there shows, by bucket, and what the truth was since the mark before it.
 -- layer: report
 -- grain: mark_ix
--- reads: device, span, allocation, allocation_layer, mark, mark_seat, account_at, running_bytes, trace_event, stack_shown
+-- reads: device, span, allocation, allocation_layer, mark, mark_seat, account_at, effect, opening, trace_event, stack_shown
 -- parameters: of_device, of_step
 --   mark_ix: its place in the step, counted from 0
 --   event_ix: the last event before it: the reading is the state after that
@@ -149,14 +149,42 @@ numbered as materialized (
     from placed
 ),
 
+-- the running sum of what changed within the step, above what was allocated before it
+change as (
+    select
+        (select min(numbered.event_ix) from numbered) as event_ix,
+        allocated_bytes
+    from opening
+    where device = of_device
+    union all
+    select
+        greatest(event_ix, (select min(numbered.event_ix) from numbered)) as event_ix,
+        allocated_bytes
+    from effect
+    where device = of_device and event_ix <= (select max(numbered.event_ix) from numbered)
+),
+
+changed as (
+    select
+        event_ix,
+        sum(allocated_bytes) as allocated_bytes
+    from change
+    group by event_ix
+),
+
 state as materialized (
     select
-        running_bytes.event_ix,
-        running_bytes.allocated_bytes,
+        running.event_ix,
+        running.allocated_bytes,
         numbered.mark_ix
-    from running_bytes
-    asof inner join numbered on running_bytes.event_ix <= numbered.event_ix
-    where running_bytes.device = of_device and running_bytes.event_ix > numbered.earlier_event_ix
+    from (
+        select
+            event_ix,
+            (sum(allocated_bytes) over (order by event_ix rows unbounded preceding))::bigint as allocated_bytes
+        from changed
+    ) as running
+    asof inner join numbered on running.event_ix <= numbered.event_ix
+    where running.event_ix > numbered.earlier_event_ix
 ),
 
 between_marks as (

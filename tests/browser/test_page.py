@@ -350,6 +350,13 @@ def test_a_click_on_an_allocation_shows_its_stack(opened: Open, sample_page: Pat
 def test_it_fits_its_window(opened: Open, sample_page: Path, width: int) -> None:
     page = opened(sample_page, width=width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    for name in ("timeline", "allocations"):
+        drawn = page.locator(f'[data-chart="{name}"] .drawing')
+        edge = drawn.evaluate("(one) => one.getBoundingClientRect().right")
+        ends = drawn.evaluate(
+            "(one) => [...one.querySelectorAll('text')].map((it) => it.getBoundingClientRect().right)"
+        )
+        assert max(ends) <= edge + 1
     for drawing in page.locator(".drawing").all() if width > 1000 else []:  # a narrow one scrolls within itself
         assert drawing.evaluate("(one) => one.scrollWidth - one.clientWidth") <= 0
 
@@ -409,6 +416,11 @@ def test_hostile_texts_stay_texts(opened: Open, tmp_path: Path) -> None:
     for summary in page.locator("details summary").all():
         summary.click()
     page.mouse.move(700, 700)
+    stacks: list[str] = []
+    for index in range(int(page.locator('[data-control="allocation"]').get_attribute("max") or "") + 1):
+        page.locator('[data-control="allocation"]').fill(str(index))
+        stacks += page.locator(".picked li").all_text_contents()
+    assert any(hostile.MARKUP in frame for frame in stacks)
     assert page.locator("img").count() == 0
     assert not page.title().startswith("taken")
 

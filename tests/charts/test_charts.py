@@ -360,6 +360,16 @@ def test_allocations_and_their_rest_are_all_there_are(sample: Warehouse) -> None
     assert held + sum(row["held_bytes"] for row in largest if row["is_kept"]) == end["active_bytes"]
 
 
+def test_allocations_of_which_none_is_left_out_have_no_rest(sample: Warehouse) -> None:
+    chart = CHARTS["allocations"]
+    tables = chart.data(sample, Request())
+    few = {**tables, "allocation": tables["allocation"].slice(0, 3), "rest": tables["rest"].slice(0, 0)}
+    drawn = render.outline(chart, few)
+    assert {one["name"] for one in _data(drawn)} == {"allocation", "stack"}
+    assert drawn["description"].startswith("All 3 allocations. The largest: 1,570.5 MiB")
+    assert drawn["title"]["subtitle"][0].startswith("all 3 allocations, as wide as")
+
+
 def test_segments_are_covered_by_their_pieces(sample: Warehouse) -> None:
     tables = CHARTS["segments"].data(sample, Request())
     segments = {row["segment_ix"]: row["size_bytes"] for row in tables["segment"].to_pylist()}

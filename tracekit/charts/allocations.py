@@ -28,6 +28,9 @@ MOST = 400
 
 _WIDTH = 760
 
+_ON_LINE = 4
+"""Buckets of the rest named on a line."""
+
 
 def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
     """The largest allocations with their places (`allocation`), the rest by bucket (`rest`), and stacks (`stack`)."""
@@ -82,20 +85,23 @@ def draw(tables: Tables) -> alt.TopLevelMixin:
         clear=False,
         value=[{"allocation_id": first["allocation_id"], "stack_id": first["stack_id"]}],
     )
-    left = alt.vconcat(_largest(rows, buckets, scale, picked), _rest(rest, buckets, scale), spacing=14)
+    parts = [_largest(rows, buckets, scale, picked, is_last=not rest)]
+    if rest:
+        parts.append(_rest(rest, buckets, scale))
+    left = alt.vconcat(*parts, spacing=14)
     return alt.hconcat(left, _story(picked), spacing=24).properties(
-        title=alt.Title("The largest allocations, one by one", subtitle=_subtitle(rows))
+        title=alt.Title("The largest allocations, one by one", subtitle=_subtitle(rows, rest))
     )
 
 
-def _largest(rows: list[Row], buckets: list[str], scale: alt.Scale, picked: alt.Parameter) -> Drawing:
+def _largest(rows: list[Row], buckets: list[str], scale: alt.Scale, picked: alt.Parameter, *, is_last: bool) -> Drawing:
     highest = max((row["from_bytes"] + row["held_bytes"] for row in rows), default=1)
     rects = (
         alt.Chart(alt.NamedData("allocation"), name="lifetimes")
         .transform_calculate(to_bytes="datum.from_bytes + datum.held_bytes")
         .mark_rect(style="edge", strokeWidth=0.4, cursor="pointer")
         .encode(
-            x=alt.X("begin_event_ix:Q", scale=scale, axis=_event_axis(labels=False)),
+            x=alt.X("begin_event_ix:Q", scale=scale, axis=_event_axis(labels=is_last)),
             x2="end_event_ix:Q",
             y=alt.Y("from_bytes:Q", scale=axis.bytes_scale(highest), axis=axis.bytes_axis(highest, None)),
             y2="to_bytes:Q",
@@ -153,14 +159,18 @@ def _rest(rest: list[Row], buckets: list[str], scale: alt.Scale) -> Drawing:
     )
 
 
-def _rest_lines(rest: list[Row]) -> list[str]:
-    """The rest by name: how many allocations of each bucket it stands for."""
+def _rest_counts(rest: list[Row]) -> tuple[int, list[str]]:
+    """How many allocations the rest stands for, and how many of each bucket in words, most first."""
     counts = {row["bucket"]: row["allocation_count"] for row in rest}
-    parts = [f"{count:,} of {bucket}" for bucket, count in sorted(counts.items(), key=lambda one: -one[1])]
-    if not parts:
-        return ["no allocation is left out"]
-    lines = [", ".join(parts[at : at + 5]) for at in range(0, len(parts), 5)]
-    return [f"the rest, summed: {sum(counts.values()):,} smaller allocations", *lines]
+    ordered = sorted(counts.items(), key=lambda one: -one[1])
+    return sum(counts.values()), [f"{count:,} of {bucket}" for bucket, count in ordered]
+
+
+def _rest_lines(rest: list[Row]) -> list[str]:
+    """The rest, of which there is some, by name."""
+    total, parts = _rest_counts(rest)
+    lines = [", ".join(parts[at : at + _ON_LINE]) for at in range(0, len(parts), _ON_LINE)]
+    return [f"the rest, summed: {total:,} smaller allocations", *lines]
 
 
 def _event_axis(*, labels: bool) -> alt.Axis:
@@ -213,9 +223,14 @@ def _story(picked: alt.Parameter) -> alt.VConcatChart:
     return alt.vconcat(told, frames, spacing=2)
 
 
-def _subtitle(rows: list[Row]) -> list[str]:
+def _which(rows: list[Row], rest: list[Row]) -> str:
+    """What has a rectangle of its own, to stand within a sentence."""
+    return f"the {len(rows):,} largest allocations" if rest else f"all {len(rows):,} allocations"
+
+
+def _subtitle(rows: list[Row], rest: list[Row]) -> list[str]:
     return [
-        f"the {len(rows):,} largest, as wide as they live and as high as they are large; heights are free of meaning",
+        f"{_which(rows, rest)}, as wide as they live and as high as they are large; heights are free of meaning",
         "click one to see who asked for it",
     ]
 
@@ -223,13 +238,14 @@ def _subtitle(rows: list[Row]) -> list[str]:
 def describe(tables: Tables) -> str:
     """The largest allocations, and what the rest is."""
     rows, rest = tables["allocation"].to_pylist(), tables["rest"].to_pylist()
-    counts = {row["bucket"]: row["allocation_count"] for row in rest}
+    total, parts = _rest_counts(rest)
     told = "; ".join(
         f"{format_size(row['requested_bytes'])} of {row['bucket']}, requested by {words.asker(row)}" for row in rows[:4]
     )
-    more = f" {sum(counts.values()):,} smaller ones are summed by bucket." if counts else ""
-    smallest = f", of {format_mib(rows[-1]['held_bytes'])} MiB and more" if rows else ""
-    return f"The {len(rows):,} largest allocations{smallest}. The largest: {told}.{more}"
+    which = _which(rows, rest)
+    smallest = f", of {format_mib(rows[-1]['held_bytes'])} MiB and more" if rest else ""
+    more = f" {total:,} smaller ones are summed by bucket: {', '.join(parts)}." if rest else ""
+    return f"{which[0].upper()}{which[1:]}{smallest}. The largest: {told}.{more}"
 
 
 CHART = Chart(

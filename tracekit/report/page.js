@@ -44,7 +44,15 @@ function place(row) {
 // ---------------------------------------------------------------------------------------------------------- charts
 
 const LABELS = 84; // labels of the axis stand left of the width that a chart is told
+const WIDEST_NAME = 130; // a bucket in a legend
 const BESIDE = 420; // an account beside a chart, with its labels
+
+/** The legends of a chart that tell in how many columns they stand. */
+function legendsOf(part) {
+  if (part === null || typeof part !== "object") return [];
+  const own = part.legend?.columns ? [part.legend] : [];
+  return [...own, ...Object.values(part).flatMap(legendsOf)];
+}
 
 /** Makes a chart as wide as its place: side by side where there is room, one below the other where there is not. */
 function fit(spec, room) {
@@ -56,7 +64,9 @@ function fit(spec, room) {
   }
   for (const part of [spec, spec.hconcat?.[0], ...(spec.vconcat ?? [])]) {
     if (typeof part?.width === "number") part.width = width;
+    if (part?.title?.subtitle) part.title.limit = width; // what it says stands in the answer below as well
   }
+  for (const legend of legendsOf(spec)) legend.columns = Math.max(2, Math.floor(width / WIDEST_NAME));
   for (const param of spec.params ?? []) {
     if (param.name === "drawn_width") param.value = width;
     delete param.bind; // the page has controls of its own

@@ -188,7 +188,8 @@ class _Drawing:
             self.spec |= self.spec.pop("hconcat")[0]
         self.answer: str = self.spec.pop("description", "")
         title = self.spec.pop("title", {})
-        self.legend: list[str] = title.get("subtitle", []) if isinstance(title, dict) else []
+        lines: list[str] = title.get("subtitle", []) if isinstance(title, dict) else []
+        self.legend = [line[:1].upper() + line[1:] for line in lines]
 
     def payload(self) -> Row:
         """What page.js draws from."""
