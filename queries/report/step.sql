@@ -117,6 +117,7 @@ listed as (
     asof inner join run on read_at.event_ix >= run.begin_event_ix - 1
 ),
 
+-- marks at the same place are one
 together as (
     select
         event_ix,
@@ -127,7 +128,7 @@ together as (
     group by event_ix
 ),
 
--- marks at the same place are one; of very many, as many as a picture can hold, and the highest that was read
+-- of very many, as many as a picture can hold, and the highest that was read
 placed as materialized (
     select
         together.*,
