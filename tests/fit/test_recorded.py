@@ -97,6 +97,16 @@ def test_the_golden_run_at_other_batches(read: Read, pair: tuple[int, ...]) -> N
     assert abs(at_18.peak_allocated.value / MIB - 36_489.8) <= 1
 
 
+def test_batch_1_goes_another_way_and_asks_for_the_same_at_its_peak(read: Read) -> None:
+    model = fit.build(["batch"], [read((value,), BATCHES[value]) for value in (2, 4)])
+    outcome = predicted(model, (1,)).outcome
+    allocated, reserved = measured(SMALLEST)
+    steps: list[dict[str, Any]] = facts_of(SHARED / "captures" / f"{SMALLEST}.pickle.xz")["step_stats"]
+    assert outcome.peak_requested.value == max(step["requested_bytes.all.peak"] for step in steps)
+    assert abs(outcome.peak_allocated.value / allocated - 1) < 0.0011
+    assert outcome.peak_reserved.value == reserved
+
+
 @pytest.mark.parametrize("pair", [(8, 16), (4, 8), (2, 4)])
 def test_the_largest_batch_is_the_one_that_the_card_took(read: Read, pair: tuple[int, int]) -> None:
     model = fit.build(["batch"], [read((value,), BATCHES[value]) for value in pair])
