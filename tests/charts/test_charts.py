@@ -448,6 +448,15 @@ FIT: dict[str, Any] = {
 }
 
 
+def test_sweep_without_a_limit_names_no_largest_that_fits(tmp_path: Path) -> None:
+    file = tmp_path / "fit.json"
+    file.write_text(json.dumps({"limit_bytes": None, "points": FIT["points"][:2]}), encoding="utf-8")
+    chart = CHARTS["sweep"]
+    with empty_warehouse() as nothing:
+        tables = chart.data(nothing, Request(sweep=sweep.read(file)))
+    assert chart.describe(tables) == "2 values. Allocated grows by 0.0 MiB (100 bytes) for each one more."
+
+
 def test_sweep_draws_the_line_through_what_was_measured(tmp_path: Path) -> None:
     file = tmp_path / "fit.json"
     file.write_text(json.dumps(FIT), encoding="utf-8")

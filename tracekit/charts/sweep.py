@@ -270,7 +270,8 @@ def describe(tables: Tables) -> str:
         told.append(f"Allocated grows by {format_size(slope)} for each one more.")
     fitting = [row for row in reserved if row["fits"]]
     failing = [row for row in reserved if row["fits"] is False]
-    if fitting:
+    has_limit = any(row["limit_bytes"] is not None for row in reserved)
+    if fitting and (failing or has_limit):  # without either, that a value fits says nothing
         row = max(fitting, key=lambda one: one["position"])
         told.append(
             f"The largest that fits is {row['value']} ({row['kind']}), {format_size(row['peak_bytes'])} reserved."
