@@ -441,3 +441,35 @@ def test_sequences_of_several_lengths_are_named(trace: Traced) -> None:
         return model, None, step
     """
     assert "aten.lstm.data by cuDNN" in trace(body).tape.unknown
+
+
+def test_what_is_saved_on_the_host_costs_the_gpu_nothing(trace: Traced) -> None:
+    """save_on_cpu keeps activations in pinned memory: the peak has those of one layer, not of four."""
+    body = """
+    def build(device):
+        model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(512, 512, bias=False), nn.Tanh())])
+        model.to(device)
+        def step():
+            with {around}:
+                loss = model(torch.randn(16_384, 512, device=device)).sum()
+            loss.backward()
+        return model, None, step
+    """
+    kept = trace(body.format(around="torch.enable_grad()")).outcome.peak_allocated.value
+    moved = trace(body.format(around="torch.autograd.graph.save_on_cpu(pin_memory=True)")).outcome.peak_allocated.value
+    activation = 16_384 * 512 * 4
+    assert kept - moved >= 2 * activation
+
+
+def test_a_tensor_of_the_host_is_filled_with_what_is_known(trace: Traced) -> None:
+    known = (
+        "x = torch.zeros(3, dtype=torch.long); x.copy_(torch.arange(3, device=device)); assert x.tolist() == [0, 1, 2]"
+    )
+    assert trace(LINEAR.format(more=known)).tape.assumed == {}
+    (said,) = trace(LINEAR.format(more="torch.zeros(3).copy_(torch.rand(3, device=device))")).tape.assumed
+    assert "were left as they were" in said
+
+
+def test_arguments_of_distributions_are_not_looked_at(trace: Traced) -> None:
+    more = "torch.distributions.Categorical(logits=model(torch.randn(4, 8, device=device))).sample()"
+    assert trace(LINEAR.format(more=more)).tape.assumed == {}

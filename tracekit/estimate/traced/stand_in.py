@@ -27,6 +27,8 @@ def gpu_defaults(tracer: Tracer) -> Generator[None]:
         for holder, name in holders:
             _set(stack, holder, name, _and_meta(kept[name]))
         _set(stack, torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+        # whether a distribution's arguments are valid hangs on data
+        _set(stack, torch.distributions.Distribution, "_validate_args", False)
         _weights_without_values(stack, tracer)
         cuda.pretend(stack, tracer, _set)
         recurrent.flatten_on_gpu(stack, tracer, _set)

@@ -173,6 +173,8 @@ class Tracer(DispatchMode):
         kwargs = kwargs or {}
         if is_gpu(kwargs.get("device")):
             kwargs = kwargs | {"device": torch.device("meta")}
+        if kwargs.get("pin_memory"):
+            kwargs = kwargs | {"pin_memory": False}  # which needs a GPU, and is memory of the host
         given = list(tensors((args, kwargs)))
         if not any(tensor.is_meta for tensor in given):
             if not given:
@@ -201,6 +203,8 @@ class Tracer(DispatchMode):
             return self._read(args[0])
         if operator is aten.equal.default:
             return self._are_equal(*args)
+        if operator is aten.copy_.default and not args[0].is_meta:
+            return self._fill_host(*args[:2])
         if operator in _SCALER:
             self.assume(
                 "no gradient overflowed: a scaler skips the first steps otherwise, and optimizer state comes later"
@@ -240,6 +244,14 @@ class Tracer(DispatchMode):
             return torch.ones(result.shape, dtype=result.dtype)
         self._note_host(result)
         return result
+
+    def _fill_host(self, into: Any, tensor: Any) -> Any:
+        """A tensor of the host that has values is filled from the device: with what is known, or not at all."""
+        value = self.values.of(tensor)
+        if value is not None:
+            return aten.copy_.default(into, value)
+        self.assume(f"numbers copied from the device at {self._where()} are not known, and were left as they were")
+        return into
 
     def _read(self, tensor: Any) -> object:
         """The program reads a number from the device: only a float can be made up, and that is said."""
