@@ -199,17 +199,11 @@ class Tracer(DispatchMode):
         return operator(*args, **kwargs)
 
     def _on_device(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Any]) -> Any:
-        if operator is aten._local_scalar_dense.default:
-            return self._read(args[0])
-        if operator is aten.equal.default:
-            return self._are_equal(*args)
+        answer = _ANSWERS.get(operator)
+        if answer is not None:
+            return answer(self, *args)
         if operator is aten.copy_.default and not args[0].is_meta:
             return self._fill_host(*args[:2])
-        if operator in _SCALER:
-            self.assume(
-                "no gradient overflowed: a scaler skips the first steps otherwise, and optimizer state comes later"
-            )
-            return args[0] if operator is aten._amp_update_scale_.default else None
         if any(not tensor.is_meta and tensor.dim() > 0 for tensor in given) and operator not in _COPIES:
             args, kwargs = on_meta(args), on_meta(kwargs)
         on_host = [not tensor.is_meta or tensor.untyped_storage()._cdata in self.host for tensor in given]
@@ -253,7 +247,7 @@ class Tracer(DispatchMode):
         self.assume(f"numbers copied from the device at {self._where()} are not known, and were left as they were")
         return into
 
-    def _read(self, tensor: Any) -> object:
+    def read(self, tensor: Any) -> object:
         """The program reads a number from the device: only a float can be made up, and that is said."""
         value = self.values.of(tensor)
         if value is not None:
@@ -263,12 +257,17 @@ class Tracer(DispatchMode):
             return 1.0
         raise self._unknown(f"reads a {str(tensor.dtype).removeprefix('torch.')} from the device")
 
-    def _are_equal(self, one: Any, other: Any) -> bool:
+    def are_equal(self, one: Any, other: Any) -> bool:
         """The program asks whether two tensors are the same."""
         values = [self.values.of(tensor) for tensor in (one, other)]
         if one is not other and any(value is None for value in values):
             raise self._unknown("compares tensors on the device")
         return one is other or torch.equal(*values)
+
+    def unscale(self, first: Any, *_: Any) -> Any:
+        """A gradient scaler looks for infinities and changes its scale, in place."""
+        self.assume("no gradient overflowed: a scaler skips the first steps otherwise, and optimizer state comes later")
+        return first if isinstance(first, torch.Tensor) else None
 
     def _unknown(self, what: str) -> TracekitError:
         return TracekitError(
@@ -546,8 +545,13 @@ class _Door:
 _TWINS = frozenset(
     [aten.add.Tensor, aten.index_put.default, aten.put.default, aten.scatter_add.default, aten.index_add.default]
 )
-_SCALER = frozenset([aten._amp_foreach_non_finite_check_and_unscale_.default, aten._amp_update_scale_.default])
-"""What a gradient scaler does in place: nothing overflows here, and the scale stays."""
+_ANSWERS: dict[Any, Callable[..., Any]] = {
+    aten._local_scalar_dense.default: Tracer.read,
+    aten.equal.default: Tracer.are_equal,
+    aten._amp_foreach_non_finite_check_and_unscale_.default: Tracer.unscale,
+    aten._amp_update_scale_.default: Tracer.unscale,
+}
+"""Operators whose answer hangs on data, and what gives it."""
 _COPIES = frozenset([aten.copy_.default, aten._to_copy.default, aten._pack_padded_sequence.default])
 _MIXING = frozenset(
     ["copy", "to_copy", "foreach_copy", "index", "index_put", "index_put_impl", "set", "pack_padded_sequence"]
