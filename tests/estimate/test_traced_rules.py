@@ -114,8 +114,9 @@ def test_whatever_is_taken_is_given_back() -> None:
 def test_workspaces_by_card_and_by_text() -> None:
     assert (cards.card("a40").cublas_workspace, H200.cublas_workspace) == (8_519_680, 32 * MIB)
     assert cards.parse_workspace(":16384:2") == 32 * MIB
+    assert cards.parse_workspace("32MiB") == 32 * MIB
     with pytest.raises(TracekitError, match="is not a cuBLAS workspace"):
-        cards.parse_workspace("8MB")
+        cards.parse_workspace(":8MB")
     with pytest.raises(TracekitError, match="not a card"):
         cards.card("h1000")
 

@@ -25,7 +25,8 @@ from tracekit.commands import options, run_options
 @click.option(
     "--workspace",
     metavar="TEXT",
-    help="cuBLAS's workspace, as CUBLAS_WORKSPACE_CONFIG writes it (which is read otherwise); the card's by default.",
+    help="cuBLAS's workspace: a size, or as CUBLAS_WORKSPACE_CONFIG writes it (which is read otherwise); the card's by"
+    " default.",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY:VALUE", help="An allocator option.")
 @click.option("--steps", "step_count", type=click.IntRange(1), default=3, show_default=True, help="Steps to run.")

@@ -5,10 +5,11 @@ The figures are the vendor's; what a kernel does with them belongs to `kernel`.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from tracekit.errors import TracekitError
-from tracekit.units import MIB
+from tracekit.units import MIB, parse_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +72,18 @@ def card(name: str) -> Card:
 
 
 def parse_workspace(text: str) -> int:
-    """Bytes of a cuBLAS workspace as CUBLAS_WORKSPACE_CONFIG asks for it: `:KIB:COUNT` pairs, summed.
+    """Bytes of a cuBLAS workspace: a size, or `:KIB:COUNT` pairs, summed, as CUBLAS_WORKSPACE_CONFIG has them.
 
     Raises:
         TracekitError: where it is no such text.
     """
+    with contextlib.suppress(ValueError):
+        return parse_bytes(text)
     parts = text.split(":")[1:]
     if not text.startswith(":") or len(parts) % 2 or not all(part.isdecimal() for part in parts):
         raise TracekitError(
-            f"{text!r} is not a cuBLAS workspace", "write :KIB:COUNT pairs, such as :4096:2:16:8 or :16384:2"
+            f"{text!r} is not a cuBLAS workspace",
+            "write a size such as 32MiB, or :KIB:COUNT pairs such as :4096:2:16:8",
         )
     numbers = list(map(int, parts))
     return sum(size * count for size, count in zip(numbers[::2], numbers[1::2], strict=True)) * 1024
