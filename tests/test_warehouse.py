@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -71,6 +72,15 @@ def test_a_failed_query_does_not_stand_in_the_way_of_the_next(sample: Warehouse)
     with pytest.raises(QueryError):
         sample.sql("select nonsense")
     assert sample.rows("select 1 as one") == [{"one": 1}]
+
+
+def test_a_dataset_in_memory_answers_alike_and_needs_its_files_no_longer(sample_dataset: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.tracekit"
+    shutil.copytree(sample_dataset, copy)
+    with Warehouse.open(sample_dataset) as there, Warehouse.open(copy, in_memory=True) as here:
+        shutil.rmtree(copy)
+        for view in ("ledger", "bucket_highest", "allocation", "trace_event"):
+            assert here.table(view).equals(there.table(view))
 
 
 def test_open_takes_a_dataset_and_a_snapshot_alike(sample_dataset: Path) -> None:

@@ -216,10 +216,12 @@ def _names(runs: list[Path], folder: Path) -> str:
     return some([str(run.relative_to(folder)) for run in runs])
 
 
-def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = None) -> Warehouse:
+def open_any(
+    source: str | Path, tell: Tell = _silent, rules: pa.Table | None = None, *, in_memory: bool = False
+) -> Warehouse:
     """Open a dataset, or a snapshot or run folder as if it were one.
 
-    Rules are rows of the table user_rule that stand in for the dataset's own.
+    Rules are rows of the table user_rule that stand in for the dataset's own; in_memory as `Warehouse.open` has it.
 
     A snapshot is analyzed into the user's cache directory (`TRACEKIT_CACHE` names another), under the hash of its
     content, and found there the next time; standard input is analyzed in memory.
@@ -235,7 +237,7 @@ def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = 
     run = _run_of(source)
     if run is None and path.is_dir():
         _refuse_several(path)
-        return Warehouse.open(path, rules)
+        return Warehouse.open(path, rules, in_memory=in_memory)
     try:
         files = [path] if run is None else run_folder.files_of(run)
         folder = cache_folder() / f"{_digest(files)}-{SCHEMA_VERSION}.tracekit"
@@ -246,7 +248,7 @@ def open_any(source: str | Path, tell: Tell = _silent, rules: pa.Table | None = 
             analyze(path, folder, force=True, tell=tell)
         except DatasetError:
             return _in_memory(path, tell, rules)  # no room for a cache is no reason to fail
-    return Warehouse.open(folder, rules)
+    return Warehouse.open(folder, rules, in_memory=in_memory)
 
 
 def _run_of(source: str | Path) -> Path | None:

@@ -68,12 +68,13 @@ class Warehouse:
         run("set lock_configuration = true")
 
     @classmethod
-    def open(cls, folder: Path, rules: pa.Table | None = None) -> Self:
+    def open(cls, folder: Path, rules: pa.Table | None = None, *, in_memory: bool = False) -> Self:
         """Open a dataset's folder.
 
         Args:
             folder: the dataset.
             rules: rows of the table user_rule in place of the dataset's own; what rests on them is computed anew.
+            in_memory: whether every table is read now, for who asks so much that each would be read many times.
 
         Raises:
             DatasetError: where the folder is no dataset of this version.
@@ -85,13 +86,10 @@ class Warehouse:
             names = [view.name for view in sqlfile.load(shipped.folder("queries")).values() if view.is_stored]
             kept = {name: folder / dataset.STORED / f"{name}.parquet" for name in names}
             if all(path.is_file() for path in kept.values()):
-                stored = {name: pad.dataset(path, format="parquet") for name, path in kept.items()}
+                stored = {name: _source(path, in_memory=in_memory) for name, path in kept.items()}
         # what is computed anew scans the tables many times, and wants them in memory
-        sources: dict[str, Source] = (
-            {name: pad.dataset(path, format="parquet") for name, path in paths.items()}
-            if stored is not None and rules is None
-            else {name: pq.read_table(path) for name, path in paths.items()}
-        )
+        is_scanned_often = in_memory or stored is None or rules is not None
+        sources = {name: _source(path, in_memory=is_scanned_often) for name, path in paths.items()}
         if rules is not None:
             sources["user_rule"] = rules
             if stored is not None:
@@ -159,6 +157,10 @@ class Warehouse:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _source(path: Path, *, in_memory: bool) -> Source:
+    return pq.read_table(path) if in_memory else pad.dataset(path, format="parquet")
 
 
 def stored_tables(

@@ -65,7 +65,7 @@ def command(
             folder = output / recording.name if len(recordings) > 1 else output
         with terminal.progress(quiet=quiet) as tell:
             analysis.analyze(source, folder, force=force, tell=tell, rules=own_rules)
-        with Warehouse.open(folder) as warehouse:
+        with Warehouse.open(folder, in_memory=has_report) as warehouse:
             if style == "table":
                 account.write_summary(warehouse, source)
             else:

@@ -31,7 +31,10 @@ def command(
     path = _beside(dataset) if output is None else output
     outfile.refuse_existing_file(path, force=force)
     own_rules = None if rules is None else read_rules(rules)
-    with terminal.progress(quiet=quiet) as tell, analysis.open_any(dataset, tell, own_rules) as warehouse:
+    with (
+        terminal.progress(quiet=quiet) as tell,
+        analysis.open_any(dataset, tell, own_rules, in_memory=True) as warehouse,
+    ):
         tell("drawing")
         report.write(warehouse, path, report.name_of(dataset), device=device, force=force)
     print(path)
