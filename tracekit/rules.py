@@ -29,7 +29,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "phase": ("load", "data", "forward", "backward", "optimizer", "zero_grad", "other"),
     "free_phase": ("load", "data", "forward", "backward", "optimizer", "zero_grad", "other"),
     "lifetime": ("momentary", "later_phase", "later_step", "kept", "unknown"),
-    "module_part": ("parameter", "buffer", "copy"),
+    "module_part": ("parameter", "buffer", "copy", "input"),
     "size_like": ("loss", "workspace", "summand", "parameter_set"),
     "origin": ("recorded", "opening"),
     "tensor_role": ("parameter", "buffer", "gradient", "optimizer_state"),

@@ -434,7 +434,7 @@ _GIVEN = (
         free_phase text - condition on the phase it was dropped in
         lifetime text - condition on the lifetime
         operator text - condition on the operator
-        module_part text - condition on parameter, buffer or copy
+        module_part text - condition on parameter, buffer, copy or input
         size_like text - condition on what it has the size of
         origin text - condition on recorded or opening
         autograd_node text - condition on the autograd node

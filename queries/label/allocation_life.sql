@@ -14,7 +14,7 @@
 --   is_twin_lifetime: whether free_phase and lifetime are those of its twin, the same allocation in another step
 --   size_like: loss, where it has the bytes of the largest allocation of a loss in some step; workspace, where it has the bytes of a cuBLAS workspace, no telling stack, and no like in its phase; summand, where it is alive when the engine adds up two gradients of its bytes, and the last such to be born; parameter_set, where its stack made and kept as many as the model has parameters, of the same bytes each
 --   tensor_role: parameter, buffer, gradient or optimizer_state, where the recorder's roll names it
---   module_part: parameter, buffer or copy, where its stack tells nothing and other allocations do, see load_part and built_part
+--   module_part: parameter, buffer, copy or input, where its stack tells nothing and other allocations do, see load_part and built_part
 with recorder as (
     -- below context="all" a free carries its allocation's stack, which tells nothing about the free
     select

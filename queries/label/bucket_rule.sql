@@ -60,7 +60,7 @@ from (
     ('module_parameter', 210, 'parameter', 'stack', 'module_convert', null, null, null, null, 'kept|later_phase|later_step|unknown', null, 'parameter', null, null, 'moved to the device with its module, as a parameter'),
     ('module_shard', 215, 'parameter', 'stack', 'module_shard', null, null, null, null, 'kept|later_phase|later_step|unknown', null, null, null, null, 'the shard of a parameter that FSDP keeps on this rank'),
     ('weight_copy', 216, 'weight_copy', 'stack', null, null, null, null, null, null, null, 'copy', null, null, 'copied from what was there, and kept, and no gradient is made for it: an average of the weights, or a model to compare with'),
-    ('built_parameter', 217, 'parameter', 'lifetime', null, null, null, null, null, 'kept|later_phase|later_step', null, 'parameter', null, null, 'kept from before the first step, and the backward makes a gradient of its bytes that no other parameter accounts for'),
+    ('built_parameter', 217, 'parameter', 'lifetime', null, null, null, null, null, 'kept|later_phase|later_step', null, 'parameter', null, null, 'kept from before the first step, and the backward makes a gradient of its bytes that no other parameter accounts for; without a backward, made before the first forward where a model is made'),
     ('built_buffer', 218, 'buffer', 'lifetime', null, null, null, null, null, 'kept|later_phase|later_step', null, 'buffer', null, null, 'made beside parameters and kept; never gets a gradient or optimizer state'),
     ('module_filled', 220, 'buffer', 'stack', 'module_init', null, null, null, null, 'kept|later_phase|later_step', '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*', null, null, null, 'built with its module, filled with a constant as buffers are'),
     ('module_built', 230, 'parameter', 'stack', 'module_init', null, null, null, null, 'kept|later_phase|later_step', null, null, null, null, 'built on the device with its module'),
@@ -92,6 +92,7 @@ from (
     ('held_until_backward', 610, 'activation', 'lifetime', null, null, null, 'forward|data|other', 'backward', 'later_phase|later_step', null, null, null, null, 'born in forward and freed in backward'),
     ('kept_beside_parameters', 615, 'optimizer_state', 'size', null, null, null, 'load|data|other|zero_grad', null, 'kept', null, null, 'parameter_set', null, 'one of a set with the bytes of the model''s parameters, made by one line of the program and kept: state of an optimizer of its own, or averages of the weights'),
     ('input', 620, 'input', 'lifetime', null, null, null, 'data', null, null, null, null, null, null, 'born between two steps, before the forward'),
+    ('given_and_kept', 623, 'input', 'lifetime', null, null, null, null, null, 'kept|later_phase|later_step', null, 'input', null, null, 'made beside a model that is only run, before its first forward, and kept: what it is given'),
     ('given_to_forward', 625, 'input', 'lifetime', null, null, null, 'other', 'forward', 'later_phase|later_step', null, null, null, null, 'born outside of modules, and let go in a forward: what it was given'),
     ('held_output', 630, 'forward_temporary', 'lifetime', null, null, null, 'forward', null, null, null, null, null, null, 'born in forward, and not saved for backward'),
 

@@ -1,17 +1,20 @@
 -- One allocation that was kept from before the first step on and that no module's move explains, and what it became: a
 -- parameter where the backward makes more gradients of its bytes than other parameters account for; else a buffer where
--- a module's constructor or the line that made parameters made it too, and a copy where it was copied.
+-- a module's constructor or the line that made parameters made it too, and a copy where it was copied. Without a backward
+-- a constructor's buffers are what it fills, and the rest is the model where nothing else is, and else what it is given.
 -- layer: label
 -- grain: allocation_id
 -- reads: allocation, stack_label, stack_frame, frame, frame_label
 --   allocation_id: the allocation
---   built_as: parameter, buffer or copy; null where the recording cannot tell
+--   built_as: parameter, buffer, copy or input; null where the recording cannot tell
 with worked as (
     select
         allocation.device,
         max(allocation.birth_event_ix) filter (where allocation.phase in ('forward', 'backward', 'optimizer')) as last_event_ix,
         min(allocation.step) as first_step,
-        bool_or(list_contains(stack_label.roles, 'module_call')) as has_modules
+        bool_or(list_contains(stack_label.roles, 'module_call')) as has_modules,
+        bool_or(allocation.phase = 'backward') as is_training,
+        min(allocation.birth_event_ix) filter (where list_contains(stack_label.roles, 'module_call')) as first_call_event_ix
     from allocation
     inner join stack_label on allocation.stack_id = stack_label.stack_id
     group by allocation.device
@@ -37,6 +40,7 @@ kept as (
             allocation.step is null or list_contains(stack_label.roles, 'deepcopy')
             or (not worked.has_modules and allocation.step = worked.first_step)
         )
+        and (worked.is_training or allocation.birth_event_ix < worked.first_call_event_ix)
         and coalesce(allocation.free_requested_event_ix > worked.last_event_ix, true)
         and allocation.phase in ('load', 'data', 'forward', 'zero_grad', 'other')
         and (stack_label.has_python or stack_label.has_cpp)
@@ -86,18 +90,19 @@ known as (
 -- the rest: made by the program's own lines, filled in a module's constructor as buffers and some parameters are, or copied
 open_end as (
     select
-        device,
-        allocation_id,
-        requested_bytes,
-        stack_id,
-        list_contains(roles, 'module_init') as is_in_constructor,
-        list_contains(roles, 'deepcopy') as is_copied
+        kept.device,
+        kept.allocation_id,
+        kept.requested_bytes,
+        kept.stack_id,
+        list_contains(kept.roles, 'module_init') as is_in_constructor,
+        list_contains(kept.roles, 'deepcopy') as is_copied,
+        regexp_full_match(coalesce(kept.operator, ''), '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*') as is_filled
     from kept
     where
-        not list_contains(roles, 'module_convert')
+        not list_contains(kept.roles, 'module_convert')
         and (
-            not list_contains(roles, 'module_init')
-            or regexp_full_match(coalesce(operator, ''), '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*')
+            not list_contains(kept.roles, 'module_init')
+            or regexp_full_match(coalesce(kept.operator, ''), '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*')
         )
 ),
 
@@ -145,20 +150,6 @@ sized as (
     from open_size
     left join trained on open_size.device = trained.device and open_size.requested_bytes = trained.requested_bytes
     left join known on open_size.device = known.device and open_size.requested_bytes = known.requested_bytes
-    where open_size.device in (select allocation.device from allocation where allocation.phase = 'backward')
-),
-
-judged as (
-    select
-        open_end.*,
-        case
-            when open_end.is_copied and sized.missing_count >= sized.made_count + sized.copied_count then 'parameter'
-            when open_end.is_copied and sized.missing_count <= sized.made_count then 'copy'
-            when not open_end.is_copied and sized.missing_count >= sized.made_count then 'parameter'
-            when not open_end.is_copied and sized.missing_count <= 0 then 'untrained'
-        end as verdict
-    from open_end
-    inner join sized on open_end.device = sized.device and open_end.requested_bytes = sized.requested_bytes
 ),
 
 -- a constructor of the program's own modules: one that calls constructors of torch's
@@ -178,17 +169,35 @@ constructed as (
     inner join frame_label on stack_frame.frame_id = frame_label.frame_id
     inner join constructor on frame_label.file = constructor.file
     where frame.name = '__init__'
+),
+
+judged as (
+    select
+        open_end.allocation_id,
+        open_end.stack_id,
+        open_end.is_in_constructor or constructed.stack_id is not null as is_constructed,
+        case
+            when worked.is_training and open_end.is_copied and sized.missing_count >= sized.made_count + sized.copied_count then 'parameter'
+            when worked.is_training and open_end.is_copied and sized.missing_count <= sized.made_count then 'copy'
+            when worked.is_training and not open_end.is_copied and sized.missing_count >= sized.made_count then 'parameter'
+            when worked.is_training and not open_end.is_copied and sized.missing_count <= 0 then 'untrained'
+            when worked.is_training or open_end.is_copied then null
+            when open_end.is_in_constructor or constructed.stack_id is not null
+                then case when open_end.is_filled then 'buffer' else 'parameter' end
+            when open_end.device in (select known.device from known) then 'input'
+            else 'parameter'
+        end as verdict
+    from open_end
+    inner join worked on open_end.device = worked.device
+    inner join sized on open_end.device = sized.device and open_end.requested_bytes = sized.requested_bytes
+    left join constructed on open_end.stack_id = constructed.stack_id
 )
 
 select
     allocation_id,
     case
         when verdict <> 'untrained' then verdict
-        when
-            is_in_constructor
-            or stack_id in (select constructed.stack_id from constructed)
-            or stack_id in (select beside.stack_id from judged as beside where beside.verdict = 'parameter')
-            then 'buffer'
+        when is_constructed or stack_id in (select beside.stack_id from judged as beside where beside.verdict = 'parameter') then 'buffer'
     end as built_as
 from judged
 order by allocation_id

@@ -289,6 +289,7 @@ TOLD_BY_OTHERS = {
     "weight_copy",
     "kept_beside_parameters",
     "given_to_forward",
+    "given_and_kept",
 }
 """Rules that rest on other allocations than the one they label; each has a test of its own below."""
 
@@ -580,8 +581,8 @@ COPY = "/usr/lib/python3.11/copy.py:153 deepcopy"
             [2048, 512, 1024, 2048, 512],
             "module_built built_parameter built_buffer built_parameter built_parameter built_parameter built_buffer",
         ),
-        # nothing is trained, and what nothing tells is not guessed
-        ([], "module_built unattributed unattributed module_copied module_copied unattributed unattributed"),
+        # nothing is trained: a constructor's buffers are what it fills, and what lies beside a model is given to it
+        ([], "module_built built_buffer built_buffer module_copied module_copied given_and_kept given_and_kept"),
     ],
 )
 def test_what_gradients_account_for_is_a_parameter_whoever_made_it(
@@ -616,15 +617,39 @@ def test_what_gradients_account_for_is_a_parameter_whoever_made_it(
     assert " ".join(row["rule_id"] for row in found) == expected
 
 
-def test_what_a_forward_without_a_backward_lets_go_was_given_to_it(given: Given) -> None:
+@pytest.mark.parametrize(
+    ("dropped_at", "rule"), [(4, "given_to_forward"), (6, "given_and_kept"), (None, "given_and_kept")]
+)
+def test_what_a_forward_without_a_backward_has_beside_its_model_was_given_to_it(
+    given: Given, dropped_at: int | None, rule: str
+) -> None:
+    """A moved module's weight, what is told, and then a forward of two allocations, at 3 and 5."""
+    lines = ["alloc 0x5000 512 2", "snapshot - 0", "alloc 0x1000 512 0", "alloc 0x2000 512 1", "snapshot - 0"]
+    lines += ["alloc 0x3000 512 1", "snapshot - 0"]
+    if dropped_at is not None:
+        lines[dropped_at] = "free_requested 0x1000 512 1"
+    dropped = "- - 0" if dropped_at is None else f"{dropped_at} {dropped_at} 0 1"
     warehouse = given(
-        device=[rows.device(4)],
-        trace_event=rows.events(
-            "alloc 0x1000 512 0", "alloc 0x2000 512 1", "free_requested 0x1000 512 1", "free_completed 0x1000 512 1"
+        device=[rows.device(7)],
+        trace_event=rows.events(*lines),
+        placement=rows.placements(
+            "0x5000 512 512 0 - - 2", f"0x1000 512 512 2 {dropped}", "0x2000 512 512 3 - - 1", "0x3000 512 512 5 - - 1"
         ),
-        placement=rows.placements("0x1000 512 512 0 2 3 0 1", "0x2000 512 512 1 - - 1"),
+        replay=[{"device": 0}],
+        **rows.stacks([EMPTY, USER], [EMPTY, CALL, USER], [CONVERT, PARAMETER_LINE, USER]),
+    )
+    found = warehouse.rows("select bucket, rule_id from allocation_bucket where birth_event_ix = 2")
+    assert found == [{"bucket": "input", "rule_id": rule}]
+
+
+def test_what_is_kept_from_before_a_first_forward_is_the_model_where_nothing_else_is(given: Given) -> None:
+    """A tensor assigned to a module that is only run; and one made after its forward, which nothing explains."""
+    warehouse = given(
+        device=[rows.device(3)],
+        trace_event=rows.events("alloc 0x1000 512 0", "alloc 0x2000 512 1", "alloc 0x3000 512 0"),
+        placement=rows.placements("0x1000 512 512 0 - - 0", "0x2000 512 512 1 - - 1", "0x3000 512 512 2 - - 0"),
         replay=[{"device": 0}],
         **rows.stacks([EMPTY, USER], [EMPTY, CALL, USER]),
     )
-    found = warehouse.rows("select bucket, rule_id from allocation_bucket where birth_event_ix = 0")
-    assert found == [{"bucket": "input", "rule_id": "given_to_forward"}]
+    found = warehouse.rows("select rule_id from allocation_bucket order by birth_event_ix")
+    assert [row["rule_id"] for row in found] == ["built_parameter", "held_output", "unattributed"]
