@@ -350,6 +350,7 @@ def test_allocations_and_their_rest_are_all_there_are(sample: Warehouse) -> None
     largest = tables["allocation"].to_pylist()
     counts = {row["bucket"]: row["allocation_count"] for row in tables["rest"].to_pylist()}
     (whole,) = sample.rows("select count(*) as n from allocation")
+    assert f", of 72.0 MiB ({72 * 2**20:,} bytes) and more." in CHARTS["allocations"].describe(tables)
     assert len(largest) + sum(counts.values()) == whole["n"]
     assert [row["held_bytes"] for row in largest] == sorted((row["held_bytes"] for row in largest), reverse=True)
     assert max(row["largest_bytes"] for row in tables["rest"].to_pylist()) <= largest[-1]["held_bytes"]

@@ -137,6 +137,15 @@ def test_a_reading_is_a_mark_where_it_was_taken(given: Callable[..., Warehouse])
     )
 
 
+def test_a_reading_without_a_place_is_counted(given: Callable[..., Warehouse]) -> None:
+    warehouse = one_step(
+        given, read(1, "1.data", 1, 0, 1024), read(2, "1.odd", 1, 1, 0), read(3, "1.forward", 3, 2, 1024)
+    )
+    with warehouse:
+        said = STEP.describe(STEP.data(warehouse, Request()))
+    assert said.endswith(" Of the recorder's readings 1 is left out: its counts belong to no event.")
+
+
 def test_names_of_readings_are_short_and_without_control_characters(given: Callable[..., Warehouse]) -> None:
     name = "<script>\x00\x1b" + "x" * 10_000
     warehouse = one_step(given, read(1, "1.data", 1, 0, 1024), read(2, name, 2, 0, 1536), read(3, "1.forward", 3, 2, 0))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tracekit.charts import axis, theme, words
 from tracekit.charts.chart import Chart, Drawing, Request, Tables, device_of, without_events
-from tracekit.units import format_mib, format_size
+from tracekit.units import format_size
 from tracekit.warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -243,7 +243,7 @@ def describe(tables: Tables) -> str:
         f"{format_size(row['requested_bytes'])} of {row['bucket']}, requested by {words.asker(row)}" for row in rows[:4]
     )
     which = _which(rows, rest)
-    smallest = f", of {format_mib(rows[-1]['held_bytes'])} MiB and more" if rest else ""
+    smallest = f", of {format_size(rows[-1]['held_bytes'])} and more" if rest else ""
     more = f" {total:,} smaller ones are summed by bucket: {', '.join(parts)}." if rest else ""
     return f"{which[0].upper()}{which[1:]}{smallest}. The largest: {told}.{more}"
 

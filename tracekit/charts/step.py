@@ -29,11 +29,16 @@ _NAME = 13
 
 
 def data(warehouse: Warehouse, request: Request) -> dict[str, pa.Table]:
-    """The step's marks (`step`), and the buckets whose bytes each of them lists (`stacked`)."""
+    """Marks (`step`), the buckets each lists the bytes of (`stacked`), and readings without a place (`unseated`)."""
     device = device_of(warehouse, request)
     number = _step(warehouse, request)
     rows, stacked = stack.split(warehouse.sql("from step(?, ?)", [device, number]))
-    return {"step": rows, "stacked": stacked, "number": pa.table({"step": pa.array([number], pa.int64())})}
+    unseated = warehouse.sql(
+        "select name, problem from mark_seat where device = ? and step = ? and event_ix is null order by mark_ix",
+        [device, number],
+    )
+    numbered = pa.table({"step": pa.array([number], pa.int64())})
+    return {"step": rows, "stacked": stacked, "number": numbered, "unseated": unseated}
 
 
 def _step(warehouse: Warehouse, request: Request) -> int | None:
@@ -208,8 +213,16 @@ def describe(tables: Tables) -> str:
     return (
         f"{told} {format_size(_read_bytes(read))} at most, at {read['reading'] or read['mark']}; the true peak is"
         f" {format_size(true['highest_bytes'] or 0)}, at event {true['highest_event_ix'] or 0:,}, requested by"
-        f" {words.asker(true)}: {format_size(missed)} are missed."
+        f" {words.asker(true)}: {format_size(missed)} are missed.{_left_out(tables['unseated'].to_pylist())}"
     )
+
+
+def _left_out(unseated: list[Row]) -> str:
+    if not unseated:
+        return ""
+    problems = ", ".join(dict.fromkeys(row["problem"] for row in unseated))
+    verb = "is" if len(unseated) == 1 else "are"
+    return f" Of the recorder's readings {len(unseated):,} {verb} left out: {problems}."
 
 
 def why_not(warehouse: Warehouse, request: Request) -> str | None:
