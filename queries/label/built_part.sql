@@ -4,7 +4,7 @@
 -- a constructor's buffers are what it fills, and the rest is the model where nothing else is, and else what it is given.
 -- layer: label
 -- grain: allocation_id
--- reads: allocation, stack_label, stack_frame, frame, frame_label
+-- reads: allocation, stack_label, stack_frame, frame, frame_label, gradient_size
 --   allocation_id: the allocation
 --   built_as: parameter, buffer, copy or input; null where the recording cannot tell
 with worked as (
@@ -116,28 +116,6 @@ open_size as (
     group by device, requested_bytes
 ),
 
-gradient as (
-    select
-        device,
-        step,
-        requested_bytes,
-        count(*) as gradient_count
-    from allocation
-    where
-        phase = 'backward' and (free_phase is distinct from 'backward' or free_step is distinct from step)
-        and requested_bytes in (select open_size.requested_bytes from open_size)
-    group by device, step, requested_bytes
-),
-
-trained as (
-    select
-        device,
-        requested_bytes,
-        max(gradient_count) as gradient_count
-    from gradient
-    group by device, requested_bytes
-),
-
 -- gradients that no known parameter accounts for are of what was made, and only then of what was copied: layers are
 -- copied too
 sized as (
@@ -146,9 +124,9 @@ sized as (
         open_size.requested_bytes,
         open_size.made_count,
         open_size.copied_count,
-        coalesce(trained.gradient_count, 0) - coalesce(known.parameter_count, 0) as missing_count
+        coalesce(gradient_size.gradient_count, 0) - coalesce(known.parameter_count, 0) as missing_count
     from open_size
-    left join trained on open_size.device = trained.device and open_size.requested_bytes = trained.requested_bytes
+    left join gradient_size on open_size.device = gradient_size.device and open_size.requested_bytes = gradient_size.requested_bytes
     left join known on open_size.device = known.device and open_size.requested_bytes = known.requested_bytes
 ),
 

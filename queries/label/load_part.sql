@@ -2,7 +2,7 @@
 -- gradient of its size and, in the same order, optimizer state of its size; a buffer gets neither.
 -- layer: label
 -- grain: allocation_id
--- reads: allocation, stack
+-- reads: allocation, stack, gradient_size
 --   allocation_id: the allocation
 --   module_part: parameter or buffer; null where the recording cannot tell
 with loaded as (
@@ -18,26 +18,10 @@ with loaded as (
         and allocation.free_phase is distinct from 'load'
 ),
 
-gradient as (
-    select
-        device,
-        step,
-        requested_bytes,
-        count(*) as gradient_count
-    from allocation
-    where
-        phase = 'backward' and (free_phase is distinct from 'backward' or free_step is distinct from step)
-        and requested_bytes in (select loaded.requested_bytes from loaded)
-    group by device, step, requested_bytes
-),
-
 trained_size as (
-    select
-        device,
-        requested_bytes,
-        max(gradient_count) as gradient_count
-    from gradient
-    group by device, requested_bytes
+    select gradient_size.*
+    from gradient_size
+    where gradient_size.requested_bytes in (select loaded.requested_bytes from loaded)
 ),
 
 state as (
