@@ -27,9 +27,11 @@ kept as (
         allocation.allocation_id,
         allocation.requested_bytes,
         allocation.stack_id,
-        stack_label.roles,
-        stack_label.operator,
-        stack_label.apply_line
+        stack_label.apply_line,
+        list_contains(stack_label.roles, 'module_convert') as is_moved,
+        list_contains(stack_label.roles, 'module_init') as is_in_constructor,
+        list_contains(stack_label.roles, 'deepcopy') as is_copied,
+        regexp_full_match(coalesce(stack_label.operator, ''), '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*') as is_filled
     from allocation
     inner join worked on allocation.device = worked.device
     inner join stack_label on allocation.stack_id = stack_label.stack_id
@@ -53,25 +55,15 @@ kept as (
         )
 ),
 
--- torch's Module._apply treats parameters before buffers, on a lower line
-moved_parameter as (
+-- torch's Module._apply treats parameters before buffers, on a lower line; its modules make parameters without filling them
+told as (
     select
-        device,
-        requested_bytes
+        *,
+        case
+            when is_moved then apply_line = min(apply_line) over (partition by device, is_moved)
+            else is_in_constructor and not is_filled
+        end as is_known
     from kept
-    where list_contains(roles, 'module_convert')
-    qualify apply_line = min(apply_line) over (partition by device)
-),
-
--- torch's own modules make parameters without filling them
-made_parameter as (
-    select
-        device,
-        requested_bytes
-    from kept
-    where
-        list_contains(roles, 'module_init') and not list_contains(roles, 'module_convert')
-        and not regexp_full_match(coalesce(operator, ''), '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*')
 ),
 
 known as (
@@ -79,31 +71,23 @@ known as (
         device,
         requested_bytes,
         count(*) as parameter_count
-    from (
-        select device, requested_bytes from moved_parameter
-        union all
-        select device, requested_bytes from made_parameter
-    )
+    from told
+    where is_known
     group by device, requested_bytes
 ),
 
 -- the rest: made by the program's own lines, filled in a module's constructor as buffers and some parameters are, or copied
 open_end as (
     select
-        kept.device,
-        kept.allocation_id,
-        kept.requested_bytes,
-        kept.stack_id,
-        list_contains(kept.roles, 'module_init') as is_in_constructor,
-        list_contains(kept.roles, 'deepcopy') as is_copied,
-        regexp_full_match(coalesce(kept.operator, ''), '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*') as is_filled
-    from kept
-    where
-        not list_contains(kept.roles, 'module_convert')
-        and (
-            not list_contains(kept.roles, 'module_init')
-            or regexp_full_match(coalesce(kept.operator, ''), '(zeros|ones|arange|full|tensor|scalar_tensor|eye|tril|triu)\w*')
-        )
+        device,
+        allocation_id,
+        requested_bytes,
+        stack_id,
+        is_in_constructor,
+        is_copied,
+        is_filled
+    from told
+    where not is_moved and not is_known
 ),
 
 open_size as (
